@@ -379,8 +379,9 @@ impl Tenure {
         let mut wanted = Vec::new();
         for &Ownership { partition, epoch, owner } in &membership.partitions {
             let is_free = owner.is_none_or(is_dead);
-            let is_ours = home(partition, &self.eligible) == Some(&self.me);
-            let is_wanted = owner == Some(self.me) || (is_free && is_ours);
+            // Only for those that are free: it hashes each host.
+            let is_ours = || home(partition, &self.eligible) == Some(&self.me);
+            let is_wanted = owner == Some(self.me) || (is_free && is_ours());
             // A move that is not reported yet may still give it away.
             let is_busy = self.held.contains_key(&partition) || self.moves.contains_key(&partition);
             if is_wanted && !is_busy && self.is_current(partition, sent) {

@@ -12,8 +12,7 @@ use std::time::Duration;
 use humantime::format_duration;
 use sandglass_cluster::Cluster;
 use sandglass_daemon::{
-    Daemon, DeclaredModule, DeploymentError, Deployments as _, ExpectedActive, Parts, Serving,
-    ShutdownProgress,
+    Daemon, DeclaredModule, Deployments as _, ExpectedActive, Parts, Serving, ShutdownProgress,
 };
 use sandglass_host::{CompileHelper, Lease};
 use sandglass_http::Tls;
@@ -390,20 +389,9 @@ async fn activate(follower: &Follower, own: u64, report: &Report) {
         Ok(_) => report(&format!("generation {own}, the folder of this host, is active")),
         Err(error) => {
             tracing::error!(
-                why = describe(&error),
+                %error,
                 "generation {own}, the folder of this host, is not activated"
             );
-        }
-    }
-}
-
-fn describe(error: &DeploymentError) -> &str {
-    match error {
-        DeploymentError::Refused(why)
-        | DeploymentError::Unreadable(why)
-        | DeploymentError::Unavailable(why) => why,
-        DeploymentError::Unknown | DeploymentError::Conflict { .. } => {
-            "another generation was activated meanwhile"
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use sandglass_daemon::{UploadOrigin, UploadedModule};
-use sandglass_host::file;
+use sandglass_host::{Secret, file};
 use sandglass_model::{ModuleHash, WallTime};
 use sandglass_postgres::{DeploymentContent, FILES_MAX_BYTES, Proposal};
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,6 @@ use crate::folder::{self, Served};
 
 /// How many folders up a file may be from the folder of specs.
 const PARENTS_MAX: usize = 8;
-/// How the names of environment variables begin that modules may get as secrets by themselves.
-const SECRET_PREFIX: &str = "SANDGLASS_SECRET_";
 /// Most files of a deployment.
 const FILES_MAX: usize = 4_096;
 
@@ -173,12 +171,14 @@ impl Package {
             }
         }
         let is_granted = |variable: &&String| {
-            variable.starts_with(SECRET_PREFIX) || secrets.values().any(|one| one == *variable)
+            variable.starts_with(Secret::VARIABLE_PREFIX)
+                || secrets.values().any(|one| one == *variable)
         };
         match served.variables.iter().find(|variable| !is_granted(variable)) {
             Some(variable) => Err(Error::Unusable(format!(
                 "a scenario has a secret in the environment variable `{variable}`, which no entry of \
-                 [secrets] of this host names; add one, or rename it to `{SECRET_PREFIX}NAME`"
+                 [secrets] of this host names; add one, or rename it to `{}NAME`",
+                Secret::VARIABLE_PREFIX
             ))),
             None => Ok(()),
         }

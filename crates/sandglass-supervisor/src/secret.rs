@@ -19,10 +19,6 @@ use crate::sync::lock;
 /// The replacement of a secret in a text.
 pub(crate) const REDACTED: &str = "[redacted]";
 
-/// The start of the names of the variables that [`Secret::granted`] reads. A manifest can therefore
-/// not request the value of any other variable.
-const VARIABLE_PREFIX: &str = "SANDGLASS_SECRET_";
-
 /// Shortest secret that is removed from texts, in bytes. Shorter ones occur by chance, and removing
 /// them would garble unrelated text.
 pub const REDACTED_FROM_BYTES: usize = 4;
@@ -32,6 +28,10 @@ pub const REDACTED_FROM_BYTES: usize = 4;
 pub struct Secret(String);
 
 impl Secret {
+    /// The start of the names of the variables that [`Secret::granted`] reads. A manifest can therefore
+    /// not request the value of any other variable.
+    pub const VARIABLE_PREFIX: &str = "SANDGLASS_SECRET_";
+
     /// A secret of this value.
     #[must_use]
     pub fn new(value: impl Into<String>) -> Self {
@@ -50,7 +50,7 @@ impl Secret {
     /// # Errors
     /// Errors if the variable is not set; the message states what to do.
     pub fn granted(name: &str) -> Result<Self, String> {
-        let variable = format!("{VARIABLE_PREFIX}{name}");
+        let variable = format!("{}{name}", Self::VARIABLE_PREFIX);
         Self::from_environment(&variable)
             .ok_or_else(|| format!("set the environment variable `{variable}`"))
     }

@@ -47,20 +47,31 @@ pub enum ExpectedActive {
 }
 
 /// Why generations were not changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeploymentError {
     /// There is no such generation.
+    #[error(
+        "there is no such generation; `sandglass cluster status` lists those that can be activated"
+    )]
     Unknown,
     /// Another generation is active than the client expects.
+    #[error(
+        "another generation was activated meanwhile: {}; nothing was changed; look at it, and then activate \
+         again",
+        .active.map_or_else(|| "none".to_owned(), |one| one.to_string())
+    )]
     Conflict {
         /// The one that is active.
         active: Option<u64>,
     },
     /// This host cannot run the generation; the text states why.
+    #[error("{0}")]
     Refused(String),
     /// Hosts cannot read the format of records; the text names them.
+    #[error("{0}")]
     Unreadable(String),
     /// The database does not respond; the text states why. The change may have been made.
+    #[error("{0}")]
     Unavailable(String),
 }
 
@@ -89,23 +100,13 @@ pub trait Deployments: fmt::Debug + Send + Sync + 'static {
 
 impl From<DeploymentError> for Error {
     fn from(error: DeploymentError) -> Self {
-        match error {
-            DeploymentError::Unknown => {
-                let message = "there is no such generation; `sandglass cluster status` lists those \
-                               that can be activated";
-                Self::new(Code::UnknownGeneration, message)
-            }
-            DeploymentError::Conflict { active } => {
-                let active = active.map_or_else(|| "none".to_owned(), |one| one.to_string());
-                let message = format!(
-                    "another generation was activated meanwhile: {active}; nothing was changed; look at \
-                     it, and then activate again"
-                );
-                Self::new(Code::GenerationReplaced, message)
-            }
-            DeploymentError::Refused(why) => Self::new(Code::GenerationRefused, why),
-            DeploymentError::Unreadable(why) => Self::new(Code::FormatUnreadable, why),
-            DeploymentError::Unavailable(why) => Self::new(Code::JournalUnavailable, why),
-        }
+        let code = match error {
+            DeploymentError::Unknown => Code::UnknownGeneration,
+            DeploymentError::Conflict { .. } => Code::GenerationReplaced,
+            DeploymentError::Refused(_) => Code::GenerationRefused,
+            DeploymentError::Unreadable(_) => Code::FormatUnreadable,
+            DeploymentError::Unavailable(_) => Code::JournalUnavailable,
+        };
+        Self::new(code, error.to_string())
     }
 }

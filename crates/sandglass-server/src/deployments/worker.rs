@@ -139,9 +139,6 @@ impl Worker {
     async fn follow(&mut self) {
         let agreed = self.cluster.state().membership.agreed;
         self.check_seen(agreed.changes);
-        let is_current = |generation| {
-            self.running.as_ref().is_some_and(|running| running.generation == generation)
-        };
         let Some(generation) = agreed.generation.filter(|_| agreed.changes >= self.seen) else {
             return;
         };
@@ -150,7 +147,7 @@ impl Worker {
         if is_early {
             return;
         }
-        if is_current(generation) {
+        if self.runs(generation) {
             if self.trouble.is_some() {
                 self.note(self.running.clone(), None);
             }
@@ -173,6 +170,10 @@ impl Worker {
             );
             self.seen = changes;
         }
+    }
+
+    fn runs(&self, generation: u64) -> bool {
+        self.running.as_ref().is_some_and(|running| running.generation == generation)
     }
 
     fn note_failed(&mut self, generation: u64, error: LoadError) {
@@ -260,8 +261,7 @@ impl Worker {
     ) -> Result<Option<u64>, DeploymentError> {
         let active = self.deployments.agreed().await.map_err(unavailable)?.generation;
         if active == Some(generation) {
-            let runs = |running: &RunningGeneration| running.generation == generation;
-            if !self.running.as_ref().is_some_and(runs) {
+            if !self.runs(generation) {
                 self.switch_to(generation).await.map_err(|error| refused(generation, error))?;
             }
             return Ok(active);
@@ -301,11 +301,10 @@ impl Worker {
             let Some(before) = active else {
                 return Err(DeploymentError::Unavailable("no generation is active".to_owned()));
             };
-            let runs = |running: &&RunningGeneration| running.generation == before;
-            if self.running.as_ref().filter(runs).is_none() {
+            if !self.runs(before) {
                 self.switch_to(before).await.map_err(|error| refused(before, error))?;
             }
-            let Some(running) = self.running.as_ref().filter(runs) else { continue };
+            let Some(running) = &self.running else { continue };
             let manifest = running.manifest.clone().with_upload(module);
             let hash = *ModuleHash::of(&module.bytes).as_bytes();
             let contents = BTreeMap::from([(hash, module.bytes.clone())]);
