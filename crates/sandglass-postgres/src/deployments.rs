@@ -1,6 +1,7 @@
 //! What the hosts of a cluster run: deployments, each with a number of its own, its *generation*. Hosts
 //! store what they propose, an operator activates one, and all hosts follow. One row states which, so it is
-//! changed by comparing it first, and all changes lock it.
+//! changed by comparing it first. Each change locks that row before it locks a deployment, so that no two
+//! changes wait for each other.
 //!
 //! A deployment is stored before its files, so that these are never taken for leftovers of another one.
 
@@ -218,7 +219,8 @@ impl Deployments {
         }
         self.store_files(&link, proposal).await?;
         // A change, so that hosts list it.
-        let sql = "WITH done AS (UPDATE sandglass.deployments SET complete = true \
+        let sql = "WITH first AS MATERIALIZED (SELECT one FROM sandglass.agreed FOR UPDATE), \
+                   done AS (UPDATE sandglass.deployments SET complete = true FROM first \
                      WHERE generation = $1 RETURNING generation) \
                    UPDATE sandglass.agreed SET changes = changes + 1 \
                    WHERE EXISTS (SELECT 1 FROM done) RETURNING one";
@@ -244,9 +246,9 @@ impl Deployments {
         at: WallTime,
     ) -> Result<Activation, Error> {
         let link = self.link().await?;
-        // The deployment is locked, so that it is not removed meanwhile.
-        let sql = "WITH wanted AS (SELECT generation FROM sandglass.deployments \
-                     WHERE generation = $1 AND complete FOR SHARE), \
+        let sql = "WITH first AS MATERIALIZED (SELECT one FROM sandglass.agreed FOR UPDATE), \
+                   wanted AS (SELECT generation FROM sandglass.deployments, first \
+                     WHERE generation = $1 AND complete FOR UPDATE OF deployments), \
                    changed AS (UPDATE sandglass.agreed SET generation = $1, changes = changes + 1 \
                      WHERE EXISTS (SELECT 1 FROM wanted) AND generation IS NOT DISTINCT FROM $2 \
                      RETURNING changes) \

@@ -163,6 +163,40 @@ fn proposals_at_the_same_time_are_one_deployment_if_they_are_equal() {
 }
 
 #[test]
+fn changes_at_the_same_time_do_not_wait_for_each_other() {
+    let address = server::shared().new_database("deadlocks");
+    let begun = propose(&connect(&address), proposal("first", &[b"first"])).unwrap();
+    let all: Vec<_> = (0..6_usize)
+        .map(|number| {
+            let address = address.clone();
+            server::spawn(async move {
+                let deployments =
+                    Deployments::connect(&address, Settings::default()).await.unwrap();
+                for round in 0..20 {
+                    if number % 3 == 0 {
+                        // Removes old ones, once there are too many.
+                        let name = format!("{number} {round}");
+                        deployments.propose(&proposal(&name, &[name.as_bytes()])).await.unwrap();
+                    } else {
+                        let active = deployments.agreed().await.unwrap().generation;
+                        let wanted = deployments.list().await.unwrap();
+                        let wanted = wanted[round % 2 * (wanted.len() - 1)].generation;
+                        let at = WallTime::from_millis(1);
+                        deployments.activate(wanted, active, at).await.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    block(async move {
+        for one in all {
+            one.await.unwrap();
+        }
+    });
+    assert!(generations(&connect(&address)).iter().any(|it| *it > begun));
+}
+
+#[test]
 fn generations_that_were_not_used_for_long_are_removed_with_their_files() {
     let address = server::shared().new_database("many_deployed");
     let deployments = connect(&address);
