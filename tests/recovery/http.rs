@@ -53,8 +53,13 @@ fn respond(
     stream.read_to_string(&mut response).ok()?;
     let (head, body) = response.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let head = head.to_ascii_lowercase();
+    let is_chunked = head.contains("transfer-encoding: chunked");
     let body = if is_chunked { join_chunks(body)? } else { body.to_owned() };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    if length.is_some_and(|length| length.trim().parse() != Ok(body.len())) {
+        return None;
+    }
     let body = if body.is_empty() { Value::Null } else { serde_json::from_str(&body).ok()? };
     Some((status, body))
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequestParts as _, MatchedPath, State};
 use axum::http::request::Parts;
-use axum::http::{Request, StatusCode, Version};
+use axum::http::{Request, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{StreamExt as _, stream};
@@ -46,6 +46,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 const DEAD_HOST_MAX: Duration = Duration::from_millis(1_500);
 /// How much longer a forwarded request may take than the owner permits it.
 pub(super) const MARGIN: Duration = Duration::from_secs(5);
+/// A response whose announced length, in bytes, is at most this is sent to the client when it is complete.
+/// So if its connection breaks, the client gets an error in place of a part of it.
+const HELD_MAX: usize = 64 << 10;
 /// How often a request is repeated because its connection broke, if it can be.
 const REPEATS_MAX: u32 = 3;
 
@@ -221,7 +224,8 @@ impl Journey<'_> {
     ) -> Result<Response, Failure> {
         let peers = &self.cluster.peers;
         let begun = self.clock.now();
-        let sent = within(self.patience, peers.forward(url, request));
+        let sent = async { when_complete(peers.forward(url, request).await?).await };
+        let sent = within(self.patience, sent);
         let mut sent = pin!(sent);
         let ended = loop {
             let changed = peers.changed();
@@ -341,6 +345,18 @@ impl Search {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         (!left.is_zero()).then_some(pause)
     }
+}
+
+/// Waits for the body of a small response.
+async fn when_complete(response: Response) -> Result<Response, ForwardError> {
+    let length = response.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if response.body().is_end_stream() || length.is_none_or(|length| length > HELD_MAX) {
+        return Ok(response);
+    }
+    let (parts, body) = response.into_parts();
+    let body = axum::body::to_bytes(body, HELD_MAX).await.map_err(|_| ForwardError::Broken)?;
+    Ok(Response::from_parts(parts, Body::from(body)))
 }
 
 /// The response of another host, as the client gets it. Each piece of its body may take `time`.

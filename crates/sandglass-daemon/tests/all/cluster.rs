@@ -271,6 +271,22 @@ fn an_action_whose_response_is_lost_is_not_repeated() {
 }
 
 #[test]
+fn a_part_of_a_response_is_not_a_response() {
+    let pair = Pair::new();
+    pair.router.post("/v1/entities/Session/1", "").is(201);
+    pair.fail([Fault::BodyLost]);
+    pair.router.post(TOUCH, "").refuses(502, "outcome_unknown");
+    pair.fail([Fault::BodyLost]);
+    assert_eq!(pair.router.get("/v1/entities/Session/1").is(200).json()["sequence"], 1);
+    // The entity remembers the key.
+    pair.fail([Fault::BodyLost]);
+    let key = [("idempotency-key", "1")];
+    let repeated = pair.router.ask("POST", TOUCH, &key, b"").is(200).json();
+    assert_eq!(repeated["sequence"], 2);
+    assert_eq!(pair.owner.get("/v1/entities/Session/1").json()["sequence"], 2);
+}
+
+#[test]
 fn a_read_whose_response_is_lost_is_repeated() {
     let pair = Pair::new();
     pair.router.post("/v1/entities/Session/1", "").is(201);

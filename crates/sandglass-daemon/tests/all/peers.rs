@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, Response};
 use futures_util::future::{BoxFuture, FutureExt as _, pending};
+use futures_util::stream;
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -33,6 +34,8 @@ pub(crate) enum Fault {
     RequestLost,
     /// The request is done, and its response does not arrive.
     ResponseLost,
+    /// The request is done, and the connection breaks after the head of the response.
+    BodyLost,
     /// There is never a response. The sender is dropped with the request.
     Hangs(std::sync::mpsc::Sender<()>),
     /// There is this response instead.
@@ -248,6 +251,11 @@ impl Peers for Fake {
                 Some(Fault::ResponseLost) => {
                     self.send(url, request).await.expect("a response");
                     Err(ForwardError::Broken)
+                }
+                Some(Fault::BodyLost) => {
+                    let (head, _) = self.send(url, request).await.expect("a response").into_parts();
+                    let broken = stream::iter([Err::<Bytes, _>("the connection broke")]);
+                    Ok(Response::from_parts(head, Body::from_stream(broken)))
                 }
                 Some(Fault::Hangs(guard)) => {
                     let _guard = guard;
