@@ -36,7 +36,8 @@ const KEEPER: &str = r#"trap "" INT TERM HUP
 "$1/postgres" -D "$2/data" >>"$2/log" 2>&1 </dev/null &
 server=$!
 read -r last
-[ "$last" = gone ] && exit
+# Its parent removes it from the process table; until then a new server takes it for a running one.
+[ "$last" = gone ] && { wait $server; exit; }
 kill -INT $server
 wait $server
 rm -rf "$2" "$3""#;
