@@ -103,10 +103,11 @@ impl Writer {
         self.link.as_ref().ok_or_else(Fault::no_connection)
     }
 
-    /// Reconnects if the connection was lost and this process holds partitions. A failure has no effect,
+    /// Reconnects if the connection was lost and this process holds partitions, or has held some. A failure has no effect,
     /// because the next statement tries again.
     pub(crate) async fn check_connection(&mut self) {
-        if !self.heads.is_empty() {
+        let has_acknowledged = self.shared.acknowledged_partitions().next().is_some();
+        if !self.heads.is_empty() || has_acknowledged {
             let failed = self.connection().await.err();
             if let Some(fault) = failed {
                 self.failures.note(&Err::<(), _>(fault.unavailable()), 0);
@@ -120,6 +121,9 @@ impl Writer {
         let (mut taken, mut owner) = (Vec::new(), None);
         for (partition, found) in found {
             if self.shared.why_disowned(*partition).is_some() {
+                // A beat may have shown that this process does not own it any more, because a failover has
+                // lost the claim, too.
+                self.shared.count_lost_of_former(*partition, found.head.last);
                 continue;
             }
             let Some(head) = self.heads.get_mut(partition) else { continue };

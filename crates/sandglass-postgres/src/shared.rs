@@ -131,6 +131,11 @@ impl Shared {
         self.status(partition).acknowledged.load(Ordering::Acquire)
     }
 
+    /// The partitions in which something was acknowledged to this process, or was there when it got them.
+    pub(crate) fn acknowledged_partitions(&self) -> impl Iterator<Item = Partition> {
+        Partition::all().filter(|partition| self.last_acknowledged(*partition) > 0)
+    }
+
     pub(crate) fn acknowledge(&self, partition: Partition, last: i64) {
         self.status(partition).acknowledged.fetch_max(last, Ordering::AcqRel);
     }
@@ -186,6 +191,15 @@ impl Shared {
         if matches!(before, Holder::Damaged(_)) {
             self.status(partition).acknowledged.store(last, Ordering::Release);
         } else {
+            self.count_lost(partition, last);
+        }
+    }
+
+    /// As [`Shared::count_lost`] for a partition to which this process appends nothing more. One that is known
+    /// to be damaged is counted already. What other processes have appended was not acknowledged to this one.
+    pub(crate) fn count_lost_of_former(&self, partition: Partition, last: i64) {
+        let is_damaged = matches!(self.holder(partition), Holder::Damaged(_));
+        if !is_damaged && last < self.last_acknowledged(partition) {
             self.count_lost(partition, last);
         }
     }

@@ -54,7 +54,8 @@ const HEADS: &str = "SELECT p.partition, p.epoch, coalesce(p.owner = $2, false),
      LEFT JOIN sandglass.hosts h ON h.host = p.owner";
 
 /// Takes partitions by `sql` on a new connection, and reads them. `probes` are positions that are of
-/// interest, 0 for none.
+/// interest, 0 for none. Partitions that are not taken are read, too, if something was acknowledged in them:
+/// after a failover, the server may have lost that.
 pub(crate) async fn take(
     shared: &Shared,
     sql: &str,
@@ -68,7 +69,11 @@ pub(crate) async fn take(
     let taking: [Parameter<'_>; 3] =
         [(&numbers, Type::INT2_ARRAY), (&host, Type::TEXT), (&lock_limit, Type::TEXT)];
     link.query_or_cancel(limit, sql, &taking).await?;
-    let found = read_heads(shared, &link, probes).await?;
+    let mut read = probes.clone();
+    for partition in shared.acknowledged_partitions() {
+        read.entry(partition).or_default();
+    }
+    let found = read_heads(shared, &link, &read).await?;
     Ok((link, found))
 }
 
