@@ -22,6 +22,8 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_millis(250);
 const QUIET_LIMIT: Duration = Duration::from_millis(400);
 const ADOPT_AGAIN: Duration = Duration::from_secs(5);
+/// How long beats wait for a partition that is given away.
+const CHANGE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What others request from the member.
 pub(crate) enum Command {
@@ -308,7 +310,18 @@ impl Worker {
 
     /// Gives a quiet partition away.
     async fn release(&mut self, partition: Partition) {
-        let given = self.host.release(partition).await;
+        let host = Arc::clone(&self.host);
+        // It continues without the member if it takes longer, because the member has to beat.
+        let releasing = tokio::spawn(async move { host.release(partition).await });
+        let given = tokio::select! {
+            biased;
+            given = releasing => given.unwrap_or(false),
+            () = self.host.pause_for(CHANGE_LIMIT) => {
+                let sim = &self.host.sim;
+                sim.ledger().add_line(|| format!("{}: giving {partition} away takes long", self.host.life));
+                false
+            }
+        };
         let now = self.now();
         self.changing.remove(&partition);
         self.tenure.on_release(partition, now);

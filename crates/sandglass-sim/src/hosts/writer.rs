@@ -71,6 +71,15 @@ impl Lane {
         self.is_damaged.store(false, Ordering::Relaxed);
     }
 
+    fn is_held(&self) -> bool {
+        self.disowned().is_none() && lock(&self.head).is_some()
+    }
+
+    /// Whether this process has written to the partition, or has held it when it had records.
+    fn is_acknowledged(&self) -> bool {
+        *lock(&self.acknowledged) > Position(0)
+    }
+
     pub(crate) fn disowned(&self) -> Option<Error> {
         lock(&self.why).clone().map(|what| Error::Disowned { what })
     }
@@ -178,20 +187,41 @@ impl Host {
     pub(crate) fn check_connection(self: &Arc<Self>) {
         let is_due = |partition: &Partition| {
             let lane = &self.lanes[partition.index()];
-            let is_held = lane.disowned().is_none() && lock(&lane.head).is_some();
-            is_held && self.is_connection_lost(*partition)
+            (lane.is_held() || lane.is_acknowledged()) && self.is_connection_lost(*partition)
         };
         for partition in Partition::all().filter(is_due) {
             let host = Arc::clone(self);
             tokio::spawn(async move {
                 let lane = &host.lanes[partition.index()];
                 let _turn = lane.turn.lock().await;
-                let is_held = lane.disowned().is_none() && lock(&lane.head).is_some();
-                if is_held && host.is_connection_lost(partition) {
+                if !host.is_connection_lost(partition) {
+                    return;
+                }
+                if lane.is_held() {
                     let found = host.take_again(partition).await;
                     host.compare(partition, found);
+                } else {
+                    host.compare_former(partition).await;
                 }
             });
+        }
+    }
+
+    /// Compares what the database contains of a partition that this process does not hold any more with what
+    /// was acknowledged to it. If there is no result, the next beat tries again.
+    async fn compare_former(self: &Arc<Self>, at: Partition) {
+        let lane = &self.lanes[at.index()];
+        let acknowledged = *lock(&lane.acknowledged);
+        let reading = self.statement(STATEMENT_LIMIT, move |_, database| {
+            (database.row(at).last(), database.timeline)
+        });
+        let Ok((last, timeline)) = reading.await else { return };
+        // Otherwise it was claimed again meanwhile, which compares, too.
+        if !lane.is_held() && *lock(&lane.acknowledged) == acknowledged {
+            lane.connection.store(timeline, Ordering::Relaxed);
+            if last < acknowledged && !self.sim.has(Fault::WriteOverLoss) {
+                self.note_loss(at, acknowledged, last);
+            }
         }
     }
 
