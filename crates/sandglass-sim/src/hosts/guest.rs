@@ -45,7 +45,8 @@ impl Handlers for Guests {
     fn start(&self, run: HandlerRun) -> RunFuture {
         let host = Arc::clone(&self.0);
         let key = (run.dispatched.dispatch, run.dispatched.attempt);
-        host.sim.ledger().note_start(host.life, &run.entity, key);
+        let has_lease = host.lease.is_valid();
+        host.sim.ledger().note_start(host.life, &run.entity, key, has_lease);
         // Created with the future, so that the run counts as over even if the future is dropped early.
         let running = Running { host: Arc::clone(&host), key };
         Box::pin(async move {

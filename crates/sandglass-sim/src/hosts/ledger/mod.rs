@@ -20,6 +20,7 @@ use crate::ledger::{Counts, describe, hex, request_of};
 pub use counts::HostCounts;
 pub(crate) use feed::Feed;
 pub(crate) use requests::{Answer, Kind, Requests};
+use runs::Basis;
 pub(crate) use runs::{Key, Runs};
 
 /// A position in the log of a partition.
@@ -166,6 +167,15 @@ impl HostsLedger {
             let what = format!("partition {partition}, {}: {unfit}", record.position);
             self.report(Invariant::StateIsFold, what);
         }
+        match &record.event {
+            Event::Dispatched(dispatched) => {
+                self.runs.note_dispatched(by, (dispatched.dispatch, dispatched.attempt), place);
+            }
+            Event::Ended(ended) => {
+                self.runs.note_ended(by, (ended.end.dispatch, ended.end.attempt), place.1);
+            }
+            _ => {}
+        }
         let found = request_of(&record.event).and_then(|id| self.requests.note_record(id, place));
         self.report_all(found);
         self.hash.update(serde_json::to_vec(record).unwrap_or_default());
@@ -195,12 +205,17 @@ impl HostsLedger {
         ))
     }
 
-    pub(crate) fn note_start(&mut self, life: Life, entity: &EntityRef, key: Key) {
+    /// A handler is started. `has_lease` is whether the lease of its host is valid.
+    pub(crate) fn note_start(&mut self, life: Life, entity: &EntityRef, key: Key, has_lease: bool) {
         let run = self.entity(entity).and_then(|entity| entity.in_flight_handler(key.0));
         let is_recorded = run.is_some_and(|run| run.dispatched.attempt == key.1);
         // Otherwise a failover may have lost the record that was acknowledged.
-        let is_durable = is_recorded || self.now <= self.unnoticed_until;
-        let found = self.runs.note_start(life, entity, key, is_durable);
+        let basis = match is_recorded || self.now <= self.unnoticed_until {
+            true => Basis::InFlight,
+            false if has_lease => Basis::None,
+            false => Basis::NoLease,
+        };
+        let found = self.runs.note_start(life, entity, key, basis);
         self.report_all(found);
     }
 
@@ -331,6 +346,7 @@ impl HostsLedger {
                 let _ = log.fold.apply(&record);
             }
             self.requests.lose((partition, last));
+            self.runs.lose((partition, last));
         }
         for (log, row) in self.logs.iter_mut().zip(&database.partitions) {
             log.epoch = row.batches.last().map_or(0, |(epoch, _)| *epoch);
