@@ -103,8 +103,8 @@ impl Writer {
         self.link.as_ref().ok_or_else(Fault::no_connection)
     }
 
-    /// Reconnects if the connection was lost and this process holds partitions, or has held some. A failure has no effect,
-    /// because the next statement tries again.
+    /// Reconnects if the connection was lost and this process holds partitions, or has held some. A failure
+    /// has no effect, because the next statement tries again.
     pub(crate) async fn check_connection(&mut self) {
         let has_acknowledged = self.shared.acknowledged_partitions().next().is_some();
         if !self.heads.is_empty() || has_acknowledged {

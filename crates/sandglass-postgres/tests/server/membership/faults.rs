@@ -135,6 +135,42 @@ fn an_idle_partition_that_lost_records_is_disowned_until_it_is_claimed_again() {
 }
 
 #[test]
+fn records_that_a_failover_lost_are_counted_also_for_partitions_that_a_beat_has_taken() {
+    let server = server::shared();
+    let member = join(&server.new_database("lost_former"));
+    let other = join(&server.address("lost_former"));
+    claim_all(&member);
+    for (nth, entity) in [session("kept"), session("lost")].into_iter().enumerate() {
+        let partition = Partition::of(&entity);
+        append(&member, &entity, 0).unwrap();
+        // As after a failover to a standby that was behind, also in the claim.
+        let sql = format!(
+            "DELETE FROM sandglass.records WHERE partition = {partition}; \
+             UPDATE sandglass.partitions SET owner = '{}' WHERE partition = {partition}; \
+             SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+             WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            other.host()
+        );
+        server.psql("lost_former", &sql);
+        // A beat sees that before the writer has connected again.
+        if nth == 0 {
+            member.disown(&[partition], "another host owns it");
+        } else {
+            super::rejoin(&member);
+        }
+        let lost = u64::try_from(nth).unwrap() + 1;
+        server::until(|| {
+            member.check_connection();
+            member.counts().lost_records == lost
+        });
+    }
+    // What is claimed again is not lost once more.
+    claim_all(&member);
+    member.check_connection();
+    assert_eq!(member.counts().lost_records, 2);
+}
+
+#[test]
 fn what_a_dead_member_sent_has_no_effect_later() {
     let server = server::shared();
     server.new_database("late_statement");
