@@ -93,6 +93,11 @@ impl Worker {
                 self.again |= is_held;
                 false
             }
+            // The next beat that the database acknowledges adopts it.
+            Err(BuildError::Journal(Error::Unavailable { what })) => {
+                tracing::warn!(%partition, what, "the entities of a partition are not recovered yet");
+                false
+            }
             Err(error) => {
                 tracing::error!(
                     %partition,

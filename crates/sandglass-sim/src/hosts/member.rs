@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_cluster::{Order, Settings, Tenure};
-use sandglass_journal::Health;
+use sandglass_journal::{Error, Health};
 use sandglass_model::{Clock as _, HostId, Membership, Monotonic, Partition};
 use sandglass_runtime::{BuildError, Runtime};
 use tokio::sync::mpsc;
@@ -302,6 +302,10 @@ impl Worker {
             Err(error) => {
                 let sim = &self.host.sim;
                 sim.ledger().add_line(|| format!("{}: adopt {partition}: {error}", self.host.life));
+                // The next beat that the database acknowledges adopts it.
+                if matches!(error, BuildError::Journal(Error::Unavailable { .. })) {
+                    return;
+                }
                 let again = self.now().after(ADOPT_AGAIN);
                 self.unreadable.insert(partition, again);
             }
