@@ -62,9 +62,11 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
     }
 }
 
-/// The seed to begin with. Worlds in which entities multiply are rare.
+/// The seed to begin with. Worlds in which entities multiply are rare, and those in which a host is silent
+/// for between a half and a whole TTL, and then acts.
 const fn first_seed(fault: Fault) -> u64 {
     match fault {
+        Fault::EarlyTakeover => 20,
         Fault::LostQuota => 80,
         _ => 0,
     }
