@@ -126,7 +126,8 @@ impl Runtime {
         self.wait_until(entity, Snapshot::is_settled).await
     }
 
-    /// Waits until `holds` for the entity. Waiting keeps it awake.
+    /// Waits until `holds` for the entity. Waiting keeps it awake, unless its partition is given away. It may
+    /// begin while a partition is being given away, because a request that was accepted before may wait.
     ///
     /// # Errors
     /// There is no such entity, its partition is given away or lost ([`ActorError::Elsewhere`]), or the
@@ -136,7 +137,7 @@ impl Runtime {
         entity: &EntityRef,
         holds: impl FnMut(&Snapshot) -> bool,
     ) -> Result<Arc<Snapshot>, ActorError> {
-        let view = self.0.reach(entity, Origin::Outside, Handle::watch)?;
+        let view = self.0.reach(entity, Origin::Inside, Handle::watch)?;
         seen(view, holds).await
     }
 

@@ -18,7 +18,7 @@ pub(crate) enum Phase {
     /// What was in flight is being recovered. Nobody but the recovery reaches its entities.
     Adopting,
     Open,
-    /// It is given away as soon as its entities rest. Only handlers reach them.
+    /// It is given away as soon as its entities rest. Only handlers reach them, and callers who wait for them.
     Releasing,
     /// The runtime is shutting down.
     Closing,
@@ -31,7 +31,7 @@ pub(crate) enum Phase {
 pub(crate) enum Origin {
     /// A caller of the runtime.
     Outside,
-    /// A handler of this runtime, or a caller who ends handlers.
+    /// A handler of this runtime, or a caller who ends handlers or waits for that.
     Inside,
 }
 

@@ -56,6 +56,9 @@ async fn a_release_waits_for_handlers_and_refuses_requests_meanwhile() {
     }
     let new = job_in(partition(), "new");
     assert_eq!(first.runtime.create(new.clone()).await.err(), elsewhere::<()>(&new).err());
+    // A request that was accepted before may wait for its handler.
+    let (runtime, waited) = (first.runtime.clone(), job.clone());
+    let settled = tokio::spawn(async move { runtime.settled(&waited).await });
     pass(4).await;
     assert!(soon(&mut releasing).await.is_none(), "the handler is in flight");
     pass(1).await;
@@ -65,6 +68,8 @@ async fn a_release_waits_for_handlers_and_refuses_requests_meanwhile() {
         is_published |= matches!(event, Event::Unserved(of) if of == partition());
     }
     assert!(is_published);
+    assert_eq!(settled.await.expect("no panic").expect("its last state").state, "Idle");
+    assert_eq!(first.runtime.settled(&job).await.err(), elsewhere::<()>(&job).err());
     let [rung, other_rung, idle] = watching;
     assert_eq!(rung.await.expect("no panic").err(), elsewhere::<()>(&job).err());
     assert_eq!(other_rung.await.expect("no panic").err(), elsewhere::<()>(&other).err());
