@@ -26,7 +26,7 @@ impl Runtime {
     /// # Errors
     /// There is no such entity, or the journal cannot be read.
     pub async fn entity(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
-        self.wait_until(entity, |_| true).await
+        seen(self.0.reach(entity, Origin::Outside, Handle::watch)?, |_| true).await
     }
 
     /// Up to `limit` entities (at most [`sandglass_journal::SELECTED_MAX`]) behind `after` in the order of their
@@ -137,8 +137,7 @@ impl Runtime {
         entity: &EntityRef,
         holds: impl FnMut(&Snapshot) -> bool,
     ) -> Result<Arc<Snapshot>, ActorError> {
-        let view = self.0.reach(entity, Origin::Inside, Handle::watch)?;
-        seen(view, holds).await
+        seen(self.0.reach(entity, Origin::Inside, Handle::watch)?, holds).await
     }
 
     /// Waits until a handler has ended, and returns its outcome.

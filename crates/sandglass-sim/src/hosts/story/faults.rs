@@ -137,6 +137,9 @@ fn fail_over(sim: &Arc<Sim>) {
         let until = sim.now() + down;
         {
             let mut database = sim.database();
+            // A standby of a server that was failed over meanwhile follows the new one.
+            let standby =
+                if database.timeline == standby.timeline { standby } else { database.clone() };
             database.fail_over(&standby);
             database.down_until = until;
         }
