@@ -112,7 +112,8 @@ fn right_effects(
         if effect.at > end.at.after(EFFECT_GRACE)
             && !observed.was_frozen_in_call(effect, Some(attempt.at))
         {
-            report(Kind::LateEffect, format!("ended at {}: {effect:?}", end.at));
+            let what = format!("ended at {}: {effect:?} of {effects:?}", end.at);
+            report(Kind::LateEffect, what);
         }
     }
 }

@@ -160,6 +160,16 @@ pub(crate) struct Silence {
     pub(crate) to: WallTime,
 }
 
+/// A host that was stopped by a signal. On a busy machine, to send one takes some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frozen {
+    pub(crate) host: usize,
+    /// When the signal that stops it had been sent.
+    pub(crate) stopped: WallTime,
+    /// When the signal that continues it had been sent.
+    pub(crate) continued: WallTime,
+}
+
 /// A fault that happened.
 #[derive(Clone, Debug)]
 pub(crate) struct Happened {
@@ -172,7 +182,7 @@ pub(crate) struct Happened {
     /// Whether an operator does it, so that no request may fail.
     pub(crate) is_planned: bool,
     /// The host that did not execute in this time, and continued.
-    pub(crate) frozen: Option<usize>,
+    pub(crate) frozen: Option<Frozen>,
     pub(crate) silences: Vec<Silence>,
 }
 

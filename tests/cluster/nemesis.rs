@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::binary::{Folder, sandglass};
 use crate::clients::World;
 use crate::figures::Figures;
-use crate::history::{Happened, Kind as Violated, Silence, Violation};
+use crate::history::{Frozen, Happened, Kind as Violated, Silence, Violation};
 use crate::host::{Host, Membership, apply};
 use crate::plan::{Cut, Fault, Step, TTL};
 use crate::probes::{ACCEPTED_WITHIN, Probes, Swept};
@@ -182,26 +182,29 @@ impl Nemesis<'_> {
             }
             Fault::Stop { host, length } => {
                 happened.may_interrupt = length > TTL * 4 / 5;
-                happened.frozen = Some(host);
                 self.hosts[host].signal("STOP");
+                let stopped = self.now();
                 let swept = self.sweep_while(host, |nemesis| {
                     block(wait(length));
                     nemesis.silence(happened, host, begun.after(EFFECT_GRACE));
                     happened.ended = nemesis.now();
                     nemesis.hosts[host].signal("CONT");
+                    happened.frozen = Some(Frozen { host, stopped, continued: nemesis.now() });
                 });
                 swept.filter(|_| length > TTL)
             }
             Fault::Zombie { host, stopped, cut } => {
                 happened.may_interrupt = true;
                 self.hosts[host].signal("STOP");
+                let since = self.now();
                 self.sweep_while(host, |nemesis| {
                     block(wait(stopped));
                     nemesis.cut_database(host, Cut::Close, true);
                     // The stop ends here, and the fault later: a call that was frozen is sent now.
                     let mut stop = happened.clone();
-                    (stop.frozen, stop.ended) = (Some(host), nemesis.now());
+                    stop.ended = nemesis.now();
                     nemesis.hosts[host].signal("CONT");
+                    stop.frozen = Some(Frozen { host, stopped: since, continued: nemesis.now() });
                     nemesis.happened.push(stop);
                     block(wait(cut));
                     nemesis.silence(happened, host, begun.after(EFFECT_GRACE));

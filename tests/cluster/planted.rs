@@ -10,7 +10,8 @@ use sandglass_model::{
 };
 
 use crate::history::{
-    Answer, Effect, Happened, Kind, Life, Observed, Request, Silence, Taken, Try, Violation, What,
+    Answer, Effect, Frozen, Happened, Kind, Life, Observed, Request, Silence, Taken, Try,
+    Violation, What,
 };
 use crate::http::Reply;
 use crate::verify::{Rules, failed_in_moves, verify};
@@ -347,7 +348,8 @@ fn an_effect_without_a_lease_is_found() {
 fn a_call_that_a_stop_interrupts_between_its_check_and_its_start_is_no_violation() {
     let stopped = |answered| {
         let mut observed = right();
-        observed.faults[0].frozen = Some(0);
+        let stop = Frozen { host: 0, stopped: at(1_050), continued: at(6_600) };
+        observed.faults[0].frozen = Some(stop);
         (observed.faults[0].begun, observed.faults[0].ended) = (at(1_000), at(6_500));
         observed.faults[0].silences.push(silence(1_000, 8_000));
         observed.effects[0].answered = Some(at(answered));
@@ -355,6 +357,8 @@ fn a_call_that_a_stop_interrupts_between_its_check_and_its_start_is_no_violation
         kinds(&verify(&observed, &RULES))
     };
     assert!(stopped(900).is_empty());
+    // The signal was on its way.
+    assert!(stopped(1_050).is_empty());
     // Its guest continued only after the stop, so this call began after it.
     assert_eq!(stopped(1_100), [Kind::LateEffect, Kind::EffectWithoutLease]);
 }

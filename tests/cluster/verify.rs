@@ -164,12 +164,12 @@ impl Observed {
     /// Whether this is a call that was checked under a valid lease before its process was stopped, and sent
     /// when it continued. Nothing can prevent that.
     pub(crate) fn was_frozen_in_call(&self, effect: &Effect, began: Option<WallTime>) -> bool {
-        let stops = |fault: &&Happened| {
-            fault.frozen == Some(effect.life.host)
-                && fault.ended <= effect.at
-                && effect.at <= fault.ended.after(EFFECT_GRACE)
+        let stops = |fault: &Happened| {
+            let stop = fault.frozen.filter(|stop| stop.host == effect.life.host)?;
+            let until = stop.continued.after(EFFECT_GRACE);
+            (fault.ended <= effect.at && effect.at <= until).then_some(stop)
         };
-        let Some(stop) = self.faults.iter().find(stops) else { return false };
+        let Some(stop) = self.faults.iter().find_map(stops) else { return false };
         let before = if effect.call == 1 {
             began
         } else {
@@ -178,7 +178,7 @@ impl Observed {
             let previous = self.effects.iter().find(|one| id(one) == previous);
             previous.and_then(|previous| previous.answered)
         };
-        before.is_some_and(|before| before <= stop.begun)
+        before.is_some_and(|before| before <= stop.stopped)
     }
 }
 
