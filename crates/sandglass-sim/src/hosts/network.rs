@@ -107,10 +107,13 @@ impl Host {
         let (go, come) = (delay(), delay());
         let breaks = !sim.is_calm() && sim.delays.per_mille(sim.plan.broken_requests);
         let (reply, answer) = oneshot::channel();
+        // Kept here, because the receiver, if it is killed, drops its requests in an order that depends on what
+        // else was started in this program, and that would wake their senders.
+        let reply = Arc::new(std::sync::Mutex::new(Some(reply)));
         let receiver = Arc::new(std::sync::Mutex::new(None));
         let mut open = Open { sim: Arc::clone(sim), from, to, number, is_over: false };
         if !there {
-            let (me, receiver) = (self.life, Arc::clone(&receiver));
+            let (me, receiver, reply) = (self.life, Arc::clone(&receiver), Arc::clone(&reply));
             let arrival = Arrival { number, me, to, come, breaks, call, reply };
             sim.after(go, None, move |sim| *lock(&receiver) = arrival.arrive(sim));
         }
@@ -186,8 +189,11 @@ struct Arrival {
     come: u64,
     breaks: bool,
     call: Call,
-    reply: oneshot::Sender<Result<Reply, SendError>>,
+    reply: Arc<std::sync::Mutex<Option<Answer>>>,
 }
+
+/// Where the response to a request goes.
+type Answer = oneshot::Sender<Result<Reply, SendError>>;
 
 impl Arrival {
     /// Hands the request to the process, which is returned.
@@ -196,7 +202,7 @@ impl Arrival {
         let is_cut = move |sim: &Sim| sim.is_cut(to, me.slot);
         let Some(host) = sim.host(to) else {
             if !is_cut(sim) {
-                sim.after(come, Some(me), move |_| drop(reply.send(Err(SendError::Refused))));
+                sim.after(come, Some(me), move |_| answer(&reply, Err(SendError::Refused)));
             }
             return None;
         };
@@ -204,14 +210,10 @@ impl Arrival {
             sim.ledger().hosts.forwards += 1;
         }
         let life = host.life;
-        let reply = Arc::new(std::sync::Mutex::new(Some(reply)));
         if breaks {
             let reply = Arc::clone(&reply);
             let when = sim.delays.within(0..=200) * MS;
-            sim.after(when, Some(me), move |_| {
-                let reply = lock(&reply).take();
-                drop(reply.map(|reply| reply.send(Err(SendError::Broken))));
-            });
+            sim.after(when, Some(me), move |_| answer(&reply, Err(SendError::Broken)));
         }
         sim.after(0, Some(life), move |sim| {
             let serving = Arc::clone(&host);
@@ -220,14 +222,17 @@ impl Arrival {
                 let sim = &serving.sim;
                 sim.network().calls.remove(&number);
                 if !is_cut(sim) {
-                    sim.after(come, Some(me), move |_| {
-                        let reply = lock(&reply).take();
-                        drop(reply.map(|reply| reply.send(Ok(done))));
-                    });
+                    sim.after(come, Some(me), move |_| answer(&reply, Ok(done)));
                 }
             });
             sim.network().calls.insert(number, task.abort_handle());
         });
         Some(life)
     }
+}
+
+/// Sends the first response to a request.
+fn answer(reply: &std::sync::Mutex<Option<Answer>>, result: Result<Reply, SendError>) {
+    let reply = lock(reply).take();
+    drop(reply.map(|reply| reply.send(result)));
 }
