@@ -30,8 +30,8 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_millis(250);
 /// How long a partition may take to become quiet, while requests to it wait. Further attempts follow.
 const QUIET_LIMIT: Duration = Duration::from_millis(400);
-/// The pause before a partition is read again that could not be read.
-const ADOPT_AGAIN: Duration = Duration::from_secs(5);
+/// The pause before a partition is read again that could not be read, and the longest one.
+const ADOPT_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 /// What others request from the task.
 #[derive(Debug)]
@@ -89,14 +89,21 @@ pub(crate) struct Worker {
     declared: BTreeSet<HostId>,
     /// Partitions that are being adopted or brought to rest.
     changing: BTreeSet<Partition>,
-    /// Partitions whose entities could not be recovered, and when that is tried again.
-    unreadable: BTreeMap<Partition, Monotonic>,
+    /// Partitions whose entities could not be recovered.
+    unreadable: BTreeMap<Partition, Unreadable>,
     /// The epochs of the partitions that were claimed.
     epochs: BTreeMap<Partition, u64>,
     /// Whether the last beat reached the database.
     is_reached: bool,
     /// Whether to beat again at once.
     again: bool,
+}
+
+/// When a partition is read again.
+#[derive(Clone, Copy, Debug)]
+struct Unreadable {
+    until: Monotonic,
+    pause: Duration,
 }
 
 impl Worker {

@@ -103,8 +103,8 @@ impl Writer {
         self.link.as_ref().ok_or_else(Fault::no_connection)
     }
 
-    /// Reconnects if the connection was lost and this process holds partitions, or has held some. A failure
-    /// has no effect, because the next statement tries again.
+    /// Reconnects if the connection was lost and this process holds partitions, or may have to report losses
+    /// in some that it gave up. A failure has no effect, because the next statement tries again.
     pub(crate) async fn check_connection(&mut self) {
         let has_acknowledged = self.shared.acknowledged_partitions().next().is_some();
         if !self.heads.is_empty() || has_acknowledged {
@@ -121,9 +121,7 @@ impl Writer {
         let (mut taken, mut owner) = (Vec::new(), None);
         for (partition, found) in found {
             if self.shared.why_disowned(*partition).is_some() {
-                // A beat may have shown that this process does not own it any more, because a failover has
-                // lost the claim, too.
-                self.shared.count_lost_of_former(*partition, found.head.last);
+                self.compare_former(*partition, found);
                 continue;
             }
             let Some(head) = self.heads.get_mut(partition) else { continue };
@@ -139,6 +137,21 @@ impl Writer {
             }
         }
         self.shared.disown_taken(taken, owner);
+    }
+}
+
+impl Writer {
+    /// Counts what is lost of a partition that this process does not own any more: a failover may have lost the
+    /// claim, too, and a beat has shown that before.
+    fn compare_former(&self, partition: Partition, found: &Found) {
+        let acknowledged = self.shared.last_acknowledged(partition);
+        let head = self.heads.get(&partition).filter(|head| head.last == acknowledged);
+        let own = head.and_then(|head| head.checksum);
+        // The next owner may have appended as much as was lost.
+        let is_replaced = found.probe == acknowledged
+            && matches!((own, found.probed), (Some(own), Some(other)) if own != other);
+        let last = if is_replaced { acknowledged - 1 } else { found.head.last };
+        self.shared.count_lost_of_former(partition, last);
     }
 }
 

@@ -195,8 +195,8 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::count_lost`] for a partition to which this process appends nothing more. One that is known
-    /// to be damaged is counted already. What other processes have appended was not acknowledged to this one.
+    /// As [`Shared::count_lost`] for a partition to which this process appends nothing more. Damaged partitions
+    /// are not counted again. What other processes have appended was not acknowledged to this one.
     pub(crate) fn count_lost_of_former(&self, partition: Partition, last: i64) {
         let is_damaged = matches!(self.holder(partition), Holder::Damaged(_));
         if !is_damaged && last < self.last_acknowledged(partition) {

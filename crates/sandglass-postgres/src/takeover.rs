@@ -22,7 +22,9 @@ pub(crate) struct Found {
     pub(crate) is_owned: bool,
     /// The name of the process that owns it.
     pub(crate) owner: Option<String>,
-    /// The checksum of the record at the position that was asked for.
+    /// The position that was asked for, 0 for none.
+    pub(crate) probe: i64,
+    /// The checksum of the record there.
     pub(crate) probed: Option<[u8; 16]>,
 }
 
@@ -46,7 +48,7 @@ pub(crate) const TAKE_AGAIN: &str = "WITH wanted AS (SELECT partition FROM sandg
 
 /// Read by a second statement, which sees what was committed before the first one.
 const HEADS: &str = "SELECT p.partition, p.epoch, coalesce(p.owner = $2, false), p.floor, r.position, \
-     r.checksum, n.checksum, h.name FROM sandglass.partitions p \
+     r.checksum, n.checksum, h.name, w.probe FROM sandglass.partitions p \
      JOIN unnest($1::smallint[], $3::bigint[]) AS w(partition, probe) ON w.partition = p.partition \
      LEFT JOIN LATERAL (SELECT position, checksum FROM sandglass.records \
          WHERE partition = p.partition ORDER BY position DESC LIMIT 1) r ON true \
@@ -69,11 +71,12 @@ pub(crate) async fn take(
     let taking: [Parameter<'_>; 3] =
         [(&numbers, Type::INT2_ARRAY), (&host, Type::TEXT), (&lock_limit, Type::TEXT)];
     link.query_or_cancel(limit, sql, &taking).await?;
-    let mut read = probes.clone();
+    let mut all = probes.clone();
     for partition in shared.acknowledged_partitions() {
-        read.entry(partition).or_default();
+        all.entry(partition).or_insert_with(|| shared.last_acknowledged(partition));
     }
-    let found = read_heads(shared, &link, &read).await?;
+    let found = read_rows(shared, &link, &all).await?;
+    require_rows(probes, &found)?;
     Ok((link, found))
 }
 
@@ -87,6 +90,27 @@ pub(crate) async fn read_heads(
     link: &Link,
     probes: &BTreeMap<Partition, i64>,
 ) -> Result<BTreeMap<Partition, Found>, Fault> {
+    let found = read_rows(shared, link, probes).await?;
+    require_rows(probes, &found)?;
+    Ok(found)
+}
+
+fn require_rows(
+    of: &BTreeMap<Partition, i64>,
+    found: &BTreeMap<Partition, Found>,
+) -> Result<(), Fault> {
+    if of.keys().all(|partition| found.contains_key(partition)) {
+        return Ok(());
+    }
+    let what = "the table `sandglass.partitions` lacks rows: restore it from a backup".to_owned();
+    Err(Fault { fate: Fate::Refused, what })
+}
+
+async fn read_rows(
+    shared: &Shared,
+    link: &Link,
+    probes: &BTreeMap<Partition, i64>,
+) -> Result<BTreeMap<Partition, Found>, Fault> {
     let (numbers, host) = (numbers_of(probes), shared.host_text());
     let positions: Vec<i64> = probes.values().copied().collect();
     let parameters: [Parameter<'_>; 3] =
@@ -96,11 +120,6 @@ pub(crate) async fn read_heads(
     for row in &rows {
         let (partition, state) = read(row).map_err(Fault::from)?;
         found.extend(partition.map(|partition| (partition, state)));
-    }
-    if found.len() < probes.len() {
-        let what =
-            "the table `sandglass.partitions` lacks rows: restore it from a backup".to_owned();
-        return Err(Fault { fate: Fate::Refused, what });
     }
     Ok(found)
 }
@@ -116,6 +135,6 @@ fn read(row: &Row) -> Result<(Option<Partition>, Found), tokio_postgres::Error> 
     let checksum = if position >= floor { bytes(5)? } else { None };
     let head = Head { epoch: row.try_get(1)?, last: floor.max(position), checksum };
     let (is_owned, owner) = (row.try_get(2)?, row.try_get(7)?);
-    let found = Found { head, is_owned, owner, probed: bytes(6)? };
+    let found = Found { head, is_owned, owner, probe: row.try_get(8)?, probed: bytes(6)? };
     Ok((partition_of(row), found))
 }

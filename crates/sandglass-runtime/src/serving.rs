@@ -18,7 +18,7 @@ pub(crate) enum Phase {
     /// What was in flight is being recovered. Nobody but the recovery reaches its entities.
     Adopting,
     Open,
-    /// It is given away as soon as its entities rest. Only handlers reach them, and callers who wait for them.
+    /// It is given away as soon as its entities rest. Only handlers reach them, and callers who wait for those.
     Releasing,
     /// The runtime is shutting down.
     Closing,
@@ -29,9 +29,9 @@ pub(crate) enum Phase {
 /// Who wants to reach an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A caller of the runtime.
+    /// A new request of a caller.
     Outside,
-    /// A handler of this runtime, or a caller who ends handlers or waits for that.
+    /// A handler of this runtime, or a caller who ends handlers or waits for them.
     Inside,
 }
 

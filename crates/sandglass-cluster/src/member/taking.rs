@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use sandglass_journal::{Error, Health};
+use sandglass_journal::Health;
 use sandglass_model::{Monotonic, Partition};
 use sandglass_runtime::BuildError;
 
-use super::{ADOPT_AGAIN, Event, Worker};
+use super::{ADOPT_AGAIN, Event, Unreadable, Worker};
 use crate::measure;
 
 impl Worker {
@@ -14,8 +14,9 @@ impl Worker {
     /// lost and claimed again while it was being adopted or brought to rest.
     pub(super) fn adopt_held(&mut self) {
         let now = self.shared.lease.now();
-        self.unreadable.retain(|_, until| now < *until);
-        let is_due = |partition: &Partition| !self.unreadable.contains_key(partition);
+        let is_due = |partition: &Partition| {
+            self.unreadable.get(partition).is_none_or(|one| one.until <= now)
+        };
         let held: Vec<Partition> = self.tenure.held_partitions().filter(is_due).collect();
         for partition in held {
             if !self.shared.runtime.serves(partition) {
@@ -77,6 +78,7 @@ impl Worker {
         adopted: Result<(), BuildError>,
     ) -> bool {
         let is_held = self.tenure.held_partitions().any(|held| held == partition);
+        let former = self.unreadable.remove(&partition);
         match adopted {
             Ok(()) if is_held => {
                 let time = self.shared.lease.now().since(decided);
@@ -93,19 +95,20 @@ impl Worker {
                 self.again |= is_held;
                 false
             }
-            // The next beat that the database acknowledges adopts it.
-            Err(BuildError::Journal(Error::Unavailable { what })) => {
-                tracing::warn!(%partition, what, "the entities of a partition are not recovered yet");
-                false
-            }
             Err(error) => {
-                tracing::error!(
-                    %partition,
-                    %error,
-                    "the entities of a partition cannot be recovered; it is tried again"
-                );
-                let again = self.shared.lease.now().after(ADOPT_AGAIN);
-                self.unreadable.insert(partition, again);
+                let pause = former.map_or(ADOPT_AGAIN.0, |one| (one.pause * 2).min(ADOPT_AGAIN.1));
+                // Mostly, only the connection was lost.
+                if former.is_none() {
+                    tracing::warn!(%partition, %error, "a partition could not be read; it is tried again");
+                } else {
+                    tracing::error!(
+                        %partition,
+                        %error,
+                        "the entities of a partition cannot be recovered; it is tried again"
+                    );
+                }
+                let until = self.shared.lease.now().after(pause);
+                self.unreadable.insert(partition, Unreadable { until, pause });
                 false
             }
         }

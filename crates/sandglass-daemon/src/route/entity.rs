@@ -217,7 +217,8 @@ async fn wait_until_settled(
     let runtime = daemon.runtime();
     let (settled, snapshot) = match within(time, runtime.settled(entity)).await {
         Ok(snapshot) => (snapshot.is_ok(), snapshot),
-        Err(_) => (false, runtime.entity(entity).await),
+        // Not as a new request, which is refused while the partition is given away.
+        Err(_) => (false, runtime.wait_until(entity, |_| true).await),
     };
     let results = read_results(daemon, entity, accepted).await;
     waited_view(settled, snapshot, results)

@@ -20,6 +20,8 @@ mod standby;
 /// The user `nobody`, who exists everywhere; a server refuses to run as root.
 const NOBODY: u32 = 65_534;
 
+const LONGEST_START: Duration = Duration::from_secs(60);
+
 /// A server, which ends when this is dropped, or with this process.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -99,27 +101,26 @@ impl Server {
     pub(crate) fn resume(&mut self) {
         let begun = Instant::now();
         // After a kill, the children of the former server have to end first.
-        while begun.elapsed() < Duration::from_secs(60) {
+        loop {
             let mut keeper = command("sh", &self.folder);
             keeper.args(["-c", KEEPER, "sh"]).arg(programs()).arg(&self.folder);
             keeper.args(&self.wal);
             keeper.stdin(Stdio::piped());
             self.keeper = Some(keeper.spawn().unwrap());
-            while begun.elapsed() < Duration::from_secs(60) {
+            let log = loop {
                 if self.is_up() {
                     return;
                 }
-                if fs::read_to_string(self.folder.join("log"))
-                    .is_ok_and(|log| log.trim_end().ends_with("is still in use"))
-                {
-                    break;
+                let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                if log.trim_end().ends_with("is still in use") {
+                    break log;
                 }
+                assert!(begun.elapsed() < LONGEST_START, "the server does not start:\n{log}");
                 pause();
-            }
+            };
             self.forget();
+            assert!(begun.elapsed() < LONGEST_START, "the server does not start:\n{log}");
         }
-        let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-        panic!("the server does not start:\n{log}");
     }
 
     /// Whether its first process is gone.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_cluster::{Order, Settings, Tenure};
-use sandglass_journal::{Error, Health};
+use sandglass_journal::Health;
 use sandglass_model::{Clock as _, HostId, Membership, Monotonic, Partition};
 use sandglass_runtime::{BuildError, Runtime};
 use tokio::sync::mpsc;
@@ -21,7 +21,7 @@ use crate::scene::lock;
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_millis(250);
 const QUIET_LIMIT: Duration = Duration::from_millis(400);
-const ADOPT_AGAIN: Duration = Duration::from_secs(5);
+const ADOPT_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// How long beats wait for a partition that is given away.
 const CHANGE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -60,7 +60,8 @@ pub(crate) struct Worker {
     checked: BTreeSet<HostId>,
     declared: BTreeSet<HostId>,
     changing: BTreeSet<Partition>,
-    unreadable: BTreeMap<Partition, Monotonic>,
+    /// Partitions that could not be read, with when and after which pause that is tried again.
+    unreadable: BTreeMap<Partition, (Monotonic, Duration)>,
     again: bool,
 }
 
@@ -267,8 +268,8 @@ impl Worker {
 
     fn adopt_held(&mut self) {
         let now = self.now();
-        self.unreadable.retain(|_, until| now < *until);
-        let is_due = |partition: &Partition| !self.unreadable.contains_key(partition);
+        let is_due =
+            |partition: &Partition| self.unreadable.get(partition).is_none_or(|one| one.0 <= now);
         let held: Vec<Partition> = self.tenure.held_partitions().filter(is_due).collect();
         for partition in held {
             if !self.runtime.serves(partition) {
@@ -292,6 +293,7 @@ impl Worker {
     fn take_adopted(&mut self, partition: Partition, adopted: Result<(), BuildError>) {
         self.changing.remove(&partition);
         let is_held = self.tenure.held_partitions().any(|held| held == partition);
+        let former = self.unreadable.remove(&partition);
         match adopted {
             Ok(()) if is_held => {
                 self.publish(None);
@@ -302,12 +304,10 @@ impl Worker {
             Err(error) => {
                 let sim = &self.host.sim;
                 sim.ledger().add_line(|| format!("{}: adopt {partition}: {error}", self.host.life));
-                // The next beat that the database acknowledges adopts it.
-                if matches!(error, BuildError::Journal(Error::Unavailable { .. })) {
-                    return;
-                }
-                let again = self.now().after(ADOPT_AGAIN);
-                self.unreadable.insert(partition, again);
+                let pause =
+                    former.map_or(ADOPT_AGAIN.0, |(_, pause)| (pause * 2).min(ADOPT_AGAIN.1));
+                let again = self.now().after(pause);
+                self.unreadable.insert(partition, (again, pause));
             }
         }
     }

@@ -59,6 +59,7 @@ async fn a_release_waits_for_handlers_and_refuses_requests_meanwhile() {
     // A request that was accepted before may wait for its handler.
     let (runtime, waited) = (first.runtime.clone(), job.clone());
     let settled = tokio::spawn(async move { runtime.settled(&waited).await });
+    assert_eq!(first.runtime.settled(&other).await.expect("it is idle").state, "Idle");
     pass(4).await;
     assert!(soon(&mut releasing).await.is_none(), "the handler is in flight");
     pass(1).await;

@@ -210,10 +210,12 @@ impl HostsLedger {
         let run = self.entity(entity).and_then(|entity| entity.in_flight_handler(key.0));
         let is_recorded = run.is_some_and(|run| run.dispatched.attempt == key.1);
         // Otherwise a failover may have lost the record that was acknowledged.
-        let basis = match is_recorded || self.now <= self.unnoticed_until {
-            true => Basis::InFlight,
-            false if has_lease => Basis::None,
-            false => Basis::NoLease,
+        let basis = if is_recorded || self.now <= self.unnoticed_until {
+            Basis::InFlight
+        } else if has_lease {
+            Basis::NotInFlight
+        } else {
+            Basis::NoLease
         };
         let found = self.runs.note_start(life, entity, key, basis);
         self.report_all(found);

@@ -18,7 +18,7 @@ struct Run {
     life: Life,
     entity: EntityRef,
     is_running: bool,
-    /// Where it was started because of a record that a failover has lost.
+    /// Where it was started before, if a failover has lost the record of that start.
     former: Option<Life>,
     /// Whether it was started only after another process had recorded its end.
     is_late: bool,
@@ -40,8 +40,8 @@ pub(super) enum Basis {
     InFlight,
     /// It is not in flight, and the host that starts it has no valid lease.
     NoLease,
-    /// It is not in flight.
-    None,
+    /// It is not in flight, and the host that starts it has a valid lease.
+    NotInFlight,
 }
 
 /// All handlers that were started.
@@ -56,7 +56,8 @@ pub(crate) struct Runs {
 impl Runs {
     pub(super) fn note_dispatched(&mut self, by: Life, key: Key, place: PlaceOf) {
         let recorded = Recorded { by, place, ended: None, is_lost: false };
-        if self.records.insert(key, recorded).is_some_and(|before| before.is_lost) {
+        let is_again = self.records.insert(key, recorded).is_some_and(|before| before.is_lost);
+        if is_again && self.runs.contains_key(&key) {
             self.again.insert(key);
         }
     }
@@ -75,7 +76,7 @@ impl Runs {
         }
     }
 
-    /// A handler is started. There are two exceptions from the rule that this happens once, and while the
+    /// A handler is started. There are two exceptions to the rule that this happens once, and while the
     /// attempt is in flight:
     /// - If a failover has lost the record of an attempt and it is recorded again, it is started again,
     ///   because the database does not know of the first start.
@@ -96,8 +97,11 @@ impl Runs {
             .and_then(|recorded| recorded.ended)
             .is_some_and(|(by, _)| by != life);
         let is_late = basis == Basis::NoLease && ended_by_other;
-        let before = self.runs.get(&key).map(|run| run.life);
-        let former = before.filter(|_| self.again.remove(&key));
+        let is_again = self.again.remove(&key);
+        let before = self.runs.get(&key).map(|run| (run.life, run.is_running));
+        // One process does not start an attempt beside itself.
+        let former = before.filter(|before| is_again && *before != (life, true));
+        let (before, former) = (before.map(|(life, _)| life), former.map(|(life, _)| life));
         let run = Run { life, entity: entity.clone(), is_running: true, former, is_late };
         self.runs.insert(key, run);
         if let (Some(before), None) = (before, former) {
