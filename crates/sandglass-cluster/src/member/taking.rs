@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandglass_journal::Health;
+use sandglass_journal::{Error, Health};
 use sandglass_model::{Monotonic, Partition};
 use sandglass_runtime::BuildError;
 

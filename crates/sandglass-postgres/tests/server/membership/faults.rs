@@ -1,5 +1,7 @@
 //! Members whose connections fail while partitions are claimed and given away.
 
+use std::collections::BTreeMap;
+
 use sandglass_journal::conformance::session;
 use sandglass_journal::{Error, Health};
 use sandglass_model::{HostId, Partition};
@@ -140,7 +142,13 @@ fn what_a_failover_lost_is_counted_once_for_partitions_given_up_before_the_write
     let member = join(&server.new_database("lost_former"));
     let other = join(&server.address("lost_former"));
     claim_all(&member);
-    let [gone, replaced, dead, kept] = ["a", "b", "c", "d"].map(session);
+    let mut of_partitions = BTreeMap::new();
+    for number in 0..100 {
+        let entity = session(&format!("{number}"));
+        of_partitions.entry(Partition::of(&entity)).or_insert(entity);
+    }
+    let mut entities = of_partitions.into_values();
+    let [gone, replaced, dead, kept] = [(); 4].map(|()| entities.next().unwrap());
     for entity in [&gone, &replaced, &dead, &kept] {
         append(&member, entity, 0).unwrap();
     }
