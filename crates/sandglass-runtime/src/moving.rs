@@ -74,8 +74,8 @@ impl Runtime {
     }
 
     /// Gives a partition away without interrupting anything. From now on, requests for its entities are
-    /// refused ([`ActorError::Elsewhere`](crate::ActorError::Elsewhere)), except for stops and
-    /// cancellations. Handlers in flight go on, and their asks, spawns and signals work, also for entities
+    /// refused ([`ActorError::Elsewhere`](crate::ActorError::Elsewhere)), except for stops, cancellations and
+    /// waiting. Handlers in flight go on, and their asks, spawns and signals work, also for entities
     /// that have to be woken for that. Entities fall asleep as soon as they have nothing to do, also if
     /// they are watched. When all do, the journal notes how they rest, and they are forgotten.
     ///
