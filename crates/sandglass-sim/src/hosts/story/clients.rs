@@ -145,9 +145,11 @@ impl Drop for ClientCall {
             return;
         }
         let id = self.id;
+        // Two requests with one key have the same id.
+        let number = id * u64::from(ATTEMPTS + 1) + u64::from(self.attempts_left);
         if self.attempts_left == 0 {
             let note = move |sim: &Arc<Sim>| sim.ledger().note_answer(id, Answer::Unknown);
-            return self.sim.at_end(EndOf::ClientCall, id, note);
+            return self.sim.at_end(EndOf::ClientCall, number, note);
         }
         let again = Self {
             sim: Arc::clone(&self.sim),
@@ -158,7 +160,7 @@ impl Drop for ClientCall {
             may_be_done: true,
             is_over: false,
         };
-        self.sim.at_end(EndOf::ClientCall, id, move |sim| {
+        self.sim.at_end(EndOf::ClientCall, number, move |sim| {
             sim.after(300 * MS, None, move |_| again.send());
         });
     }
