@@ -31,7 +31,7 @@ const REFUSED_AGAIN: Duration = Duration::from_millis(250);
 /// How long a partition may take to become quiet, while requests to it wait. Further attempts follow.
 const QUIET_LIMIT: Duration = Duration::from_millis(400);
 /// The pause before a partition is read again that could not be read, and the longest one.
-const ADOPT_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+const ADOPT_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
 
 /// What others request from the task.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use crate::scene::lock;
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_millis(250);
 const QUIET_LIMIT: Duration = Duration::from_millis(400);
-const ADOPT_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+const ADOPT_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
 /// How long beats wait for a partition that is given away.
 const CHANGE_LIMIT: Duration = Duration::from_secs(1);
 
