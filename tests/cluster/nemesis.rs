@@ -182,29 +182,25 @@ impl Nemesis<'_> {
             }
             Fault::Stop { host, length } => {
                 happened.may_interrupt = length > TTL * 4 / 5;
-                self.hosts[host].signal("STOP");
-                let stopped = self.now();
+                let stopped = self.freeze(host);
                 let swept = self.sweep_while(host, |nemesis| {
                     block(wait(length));
                     nemesis.silence(happened, host, begun.after(EFFECT_GRACE));
                     happened.ended = nemesis.now();
-                    nemesis.hosts[host].signal("CONT");
-                    happened.frozen = Some(Frozen { host, stopped, continued: nemesis.now() });
+                    happened.frozen = Some(nemesis.thaw(host, stopped));
                 });
                 swept.filter(|_| length > TTL)
             }
             Fault::Zombie { host, stopped, cut } => {
                 happened.may_interrupt = true;
-                self.hosts[host].signal("STOP");
-                let since = self.now();
+                let since = self.freeze(host);
                 self.sweep_while(host, |nemesis| {
                     block(wait(stopped));
                     nemesis.cut_database(host, Cut::Close, true);
                     // The stop ends here, and the fault later: a call that was frozen is sent now.
                     let mut stop = happened.clone();
                     stop.ended = nemesis.now();
-                    nemesis.hosts[host].signal("CONT");
-                    stop.frozen = Some(Frozen { host, stopped: since, continued: nemesis.now() });
+                    stop.frozen = Some(nemesis.thaw(host, since));
                     nemesis.happened.push(stop);
                     block(wait(cut));
                     nemesis.silence(happened, host, begun.after(EFFECT_GRACE));
@@ -295,6 +291,18 @@ impl Nemesis<'_> {
         self.rig.server.resume();
         happened.ended = self.now();
         self.probes.sweep(self.world, happened.ended, None)
+    }
+
+    /// Stops a host by a signal, and returns when that had been sent.
+    fn freeze(&self, host: usize) -> WallTime {
+        self.hosts[host].signal("STOP");
+        self.now()
+    }
+
+    /// Continues a host that was stopped at that time.
+    fn thaw(&self, host: usize, stopped: WallTime) -> Frozen {
+        self.hosts[host].signal("CONT");
+        Frozen { host, stopped, continued: self.now() }
     }
 
     /// From then on until now, the host must not have begun an effect.

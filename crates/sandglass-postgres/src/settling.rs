@@ -106,8 +106,7 @@ impl Writer {
     /// Reconnects if the connection was lost and this process holds partitions, or may have to report losses
     /// in some that it gave up. A failure has no effect, because the next statement tries again.
     pub(crate) async fn check_connection(&mut self) {
-        let has_acknowledged = self.shared.acknowledged_partitions().next().is_some();
-        if !self.heads.is_empty() || has_acknowledged {
+        if !self.heads.is_empty() || self.shared.all_acknowledged().next().is_some() {
             let failed = self.connection().await.err();
             if let Some(fault) = failed {
                 self.failures.note(&Err::<(), _>(fault.unavailable()), 0);
@@ -138,11 +137,10 @@ impl Writer {
         }
         self.shared.disown_taken(taken, owner);
     }
-}
 
-impl Writer {
     /// Counts what is lost of a partition that this process does not own any more: a failover may have lost the
-    /// claim, too, and a beat has shown that before.
+    /// claim, too, and a beat has shown that before. Damaged partitions are not counted again. What other
+    /// processes have appended was not acknowledged to this one.
     fn compare_former(&self, partition: Partition, found: &Found) {
         let acknowledged = self.shared.last_acknowledged(partition);
         let head = self.heads.get(&partition).filter(|head| head.last == acknowledged);
@@ -151,7 +149,9 @@ impl Writer {
         let is_replaced = found.probe == acknowledged
             && matches!((own, found.probed), (Some(own), Some(other)) if own != other);
         let last = if is_replaced { acknowledged - 1 } else { found.head.last };
-        self.shared.count_lost_of_former(partition, last);
+        if last < acknowledged && !self.shared.is_damaged(partition) {
+            self.shared.count_lost(partition, last);
+        }
     }
 }
 

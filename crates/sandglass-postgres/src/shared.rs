@@ -131,9 +131,11 @@ impl Shared {
         self.status(partition).acknowledged.load(Ordering::Acquire)
     }
 
-    /// The partitions in which something was acknowledged to this process, or was there when it got them.
-    pub(crate) fn acknowledged_partitions(&self) -> impl Iterator<Item = Partition> {
-        Partition::all().filter(|partition| self.last_acknowledged(*partition) > 0)
+    /// The last position of each partition in which something was acknowledged to this process, or was there
+    /// when it got the partition.
+    pub(crate) fn all_acknowledged(&self) -> impl Iterator<Item = (Partition, i64)> {
+        let last = |partition| (partition, self.last_acknowledged(partition));
+        Partition::all().map(last).filter(|(_, last)| *last > 0)
     }
 
     pub(crate) fn acknowledge(&self, partition: Partition, last: i64) {
@@ -195,13 +197,8 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::count_lost`] for a partition to which this process appends nothing more. Damaged partitions
-    /// are not counted again. What other processes have appended was not acknowledged to this one.
-    pub(crate) fn count_lost_of_former(&self, partition: Partition, last: i64) {
-        let is_damaged = matches!(self.holder(partition), Holder::Damaged(_));
-        if !is_damaged && last < self.last_acknowledged(partition) {
-            self.count_lost(partition, last);
-        }
+    pub(crate) fn is_damaged(&self, partition: Partition) -> bool {
+        matches!(self.holder(partition), Holder::Damaged(_))
     }
 
     /// Counts what was acknowledged behind `last`, which is now the end of the log, as lost.

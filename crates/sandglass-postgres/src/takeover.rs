@@ -72,8 +72,8 @@ pub(crate) async fn take(
         [(&numbers, Type::INT2_ARRAY), (&host, Type::TEXT), (&lock_limit, Type::TEXT)];
     link.query_or_cancel(limit, sql, &taking).await?;
     let mut all = probes.clone();
-    for partition in shared.acknowledged_partitions() {
-        all.entry(partition).or_insert_with(|| shared.last_acknowledged(partition));
+    for (partition, last) in shared.all_acknowledged() {
+        all.entry(partition).or_insert(last);
     }
     let found = read_rows(shared, &link, &all).await?;
     require_rows(probes, &found)?;

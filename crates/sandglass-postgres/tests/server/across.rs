@@ -187,10 +187,9 @@ fn pruned_and_lost_records_show_in_their_partitions() {
 
 #[test]
 fn entities_of_all_partitions_are_selected_in_one_order() {
-    let address = server::shared().new_database("across_entities");
-    // With the usual limits, because 64 statements at once wait for each other on a busy machine.
-    let opening = async move { Database::open(&address, Settings::default()).await };
-    let database = block(opening).unwrap();
+    // Not with short limits, because 64 statements at once wait for each other on a busy machine.
+    let database =
+        server::open_as_usual(&server::shared().new_database("across_entities")).unwrap();
     block(async move {
         let journals = database.journals();
         fill(&journals).await;

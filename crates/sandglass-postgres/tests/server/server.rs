@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
+use sandglass_journal::Error;
 use sandglass_postgres::{Address, Database, Settings};
 use tokio::task::JoinHandle;
 
@@ -20,6 +21,7 @@ mod standby;
 /// The user `nobody`, who exists everywhere; a server refuses to run as root.
 const NOBODY: u32 = 65_534;
 
+/// How long it may take until a server takes connections.
 const LONGEST_START: Duration = Duration::from_secs(60);
 
 /// A server, which ends when this is dropped, or with this process.
@@ -280,6 +282,15 @@ impl Server {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
+    /// Ends all connections to a database, as an operator or a restart does.
+    pub(crate) fn end_connections(&self, database: &str) {
+        let sql = format!(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+             WHERE datname = '{database}' AND pid <> pg_backend_pid()"
+        );
+        self.psql("postgres", &sql);
+    }
+
     /// A new database with a journal.
     pub(crate) fn new_database(&self, name: &str) -> Address {
         self.psql("postgres", &format!("CREATE DATABASE {name}"));
@@ -313,6 +324,12 @@ pub(crate) fn open(address: &Address) -> Database {
     let address = address.clone();
     let settings = Settings::default().limits(Duration::from_secs(5), Duration::from_secs(2));
     block(async move { Database::open(&address, settings).await }).unwrap()
+}
+
+/// Opens a database with the usual limits.
+pub(crate) fn open_as_usual(address: &Address) -> Result<Database, Error> {
+    let address = address.clone();
+    block(async move { Database::open(&address, Settings::default()).await })
 }
 
 /// Where connections may live on after a test.

@@ -6,12 +6,7 @@ use sandglass_model::{DispatchId, Partition, Position};
 use sandglass_postgres::{Address, Database, FORMAT, Settings, create, upgrade};
 
 use crate::membership;
-use crate::server::{self, Server, block};
-
-fn open(address: &Address) -> Result<Database, Error> {
-    let address = address.clone();
-    block(async move { Database::open(&address, Settings::default()).await })
-}
+use crate::server::{self, Server, block, open_as_usual as open};
 
 fn created(address: &Address) -> Result<(), Error> {
     let address = address.clone();

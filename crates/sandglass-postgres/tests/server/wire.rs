@@ -5,14 +5,13 @@ use std::fs;
 use sandglass_journal::conformance::{creation, session};
 use sandglass_journal::{Error, Positions};
 use sandglass_model::Partition;
-use sandglass_postgres::{Address, Database, Settings};
+use sandglass_postgres::{Address, Database};
 
 use crate::load;
 use crate::server::{self, Server, block};
 
 fn open(url: &str) -> Result<Database, Error> {
-    let address = Address::parse(url).unwrap();
-    block(async move { Database::open(&address, Settings::default()).await })
+    server::open_as_usual(&Address::parse(url).unwrap())
 }
 
 fn append(database: &Database, id: &str) -> Result<Positions, Error> {
@@ -92,10 +91,7 @@ fn a_pooler_in_transaction_mode_passes_statements_on() {
     let database = open(&format!("postgresql://sandglass@127.0.0.1:{port}/main")).unwrap();
     let load = load::start(&database, "client", 8);
     load.wait_for(300);
-    server.psql(
-        "postgres",
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'main'",
-    );
+    server.end_connections("main");
     load.wait_for(300);
     let all = load.stop();
     assert!(all.iter().all(|answers| answers.ended.is_none()), "{all:?}");

@@ -114,9 +114,7 @@ fn an_idle_partition_that_lost_records_is_disowned_until_it_is_claimed_again() {
     // As after a failover to a standby that was behind.
     let sql = format!("DELETE FROM sandglass.records WHERE partition = {partition}");
     server.psql("lost_idle", &sql);
-    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-               WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    server.psql("lost_idle", sql);
+    server.end_connections("lost_idle");
     // The first one finds the connection lost.
     server::until(|| append(&member, &busy, 1).is_ok());
     let journal = member.journal(partition);
@@ -152,54 +150,46 @@ fn what_a_failover_lost_is_counted_once_for_partitions_given_up_before_the_write
     for entity in [&gone, &replaced, &dead, &kept] {
         append(&member, entity, 0).unwrap();
     }
-    let end_connections = || {
-        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-                   WHERE datname = current_database() AND pid <> pg_backend_pid()";
-        server.psql("lost_former", sql);
-    };
     let reconnect_until = |lost| {
+        server.end_connections("lost_former");
         server::until(|| {
             member.check_connection();
             member.counts().lost_records >= lost
         });
         assert_eq!(member.counts().lost_records, lost);
     };
+    let take_claim = |partition| {
+        let sql =
+            format!("UPDATE sandglass.partitions SET owner = NULL WHERE partition = {partition}");
+        server.psql("lost_former", &sql);
+    };
     // As after a failover to a standby that was behind, also in the claim.
     let lose = |entity| {
         let partition = Partition::of(entity);
-        let sql = format!(
-            "DELETE FROM sandglass.records WHERE partition = {partition}; \
-             UPDATE sandglass.partitions SET owner = NULL WHERE partition = {partition}"
-        );
+        let sql = format!("DELETE FROM sandglass.records WHERE partition = {partition}");
         server.psql("lost_former", &sql);
+        take_claim(partition);
         partition
     };
     // A beat has shown that before the writer connects again.
     let partition = lose(&gone);
     member.disown(&[partition], "it has no owner");
-    end_connections();
     reconnect_until(1);
     // The next owner has appended as much as was lost, and to what is not lost.
-    let partition = lose(&replaced);
-    member.disown(&[partition, Partition::of(&kept)], "another host owns it");
-    let give = format!(
-        "UPDATE sandglass.partitions SET owner = NULL WHERE partition = {}",
-        Partition::of(&kept)
-    );
-    server.psql("lost_former", &give);
-    claim_some(&other, |it| [partition, Partition::of(&kept)].contains(&it));
+    let taken = [lose(&replaced), Partition::of(&kept)];
+    take_claim(taken[1]);
+    member.disown(&taken, "another host owns it");
+    claim_some(&other, |it| taken.contains(&it));
     append(&other, &replaced, 0).unwrap();
     append(&other, &replaced, 1).unwrap();
     append(&other, &kept, 1).unwrap();
-    end_connections();
     reconnect_until(2);
     // The host was declared dead.
     lose(&dead);
     super::rejoin(&member);
-    end_connections();
     reconnect_until(3);
     claim_some(&member, |it| it == Partition::of(&gone));
-    end_connections();
+    server.end_connections("lost_former");
     server::until(|| append(&member, &gone, 0).is_ok());
     assert_eq!(member.counts().lost_records, 3, "it was counted before");
 }

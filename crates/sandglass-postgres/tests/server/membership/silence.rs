@@ -76,9 +76,7 @@ fn a_member_beats_although_the_first_address_is_silent() {
     let beats = beat_until_reached(&member);
     assert!(beats > 1, "connecting takes longer than a beat may");
     // Its connection is lost, and made again in the same way.
-    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-               WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    server.psql("silent_address", sql);
+    server.end_connections("silent_address");
     beat_until_reached(&member);
     let seen = membership(&join(&server.address("silent_address")));
     assert!(!seen.host(member.host()).unwrap().is_dead);

@@ -1,6 +1,6 @@
 //! Which handlers run where.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sandglass_model::{DispatchId, EntityRef, Partition, Position};
 
@@ -22,6 +22,9 @@ struct Run {
     former: Option<Life>,
     /// Whether it was started only after another process had recorded its end.
     is_late: bool,
+    /// Whether a failover has lost the record of this start, and it is recorded again, so that it may be started
+    /// again.
+    is_again: bool,
 }
 
 /// The records of one attempt.
@@ -49,16 +52,14 @@ pub(super) enum Basis {
 pub(crate) struct Runs {
     runs: BTreeMap<Key, Run>,
     records: BTreeMap<Key, Recorded>,
-    /// Attempts that were recorded again because a failover has lost their record, and may be started again.
-    again: BTreeSet<Key>,
 }
 
 impl Runs {
     pub(super) fn note_dispatched(&mut self, by: Life, key: Key, place: PlaceOf) {
         let recorded = Recorded { by, place, ended: None, is_lost: false };
-        let is_again = self.records.insert(key, recorded).is_some_and(|before| before.is_lost);
-        if is_again && self.runs.contains_key(&key) {
-            self.again.insert(key);
+        let was_lost = self.records.insert(key, recorded).is_some_and(|before| before.is_lost);
+        if let Some(run) = self.runs.get_mut(&key) {
+            run.is_again |= was_lost;
         }
     }
 
@@ -97,17 +98,23 @@ impl Runs {
             .and_then(|recorded| recorded.ended)
             .is_some_and(|(by, _)| by != life);
         let is_late = basis == Basis::NoLease && ended_by_other;
-        let is_again = self.again.remove(&key);
-        let before = self.runs.get(&key).map(|run| (run.life, run.is_running));
+        let before = self.runs.remove(&key);
         // One process does not start an attempt beside itself.
-        let former = before.filter(|before| is_again && *before != (life, true));
-        let (before, former) = (before.map(|(life, _)| life), former.map(|(life, _)| life));
-        let run = Run { life, entity: entity.clone(), is_running: true, former, is_late };
+        let may_follow = |run: &&Run| run.is_again && (run.life, run.is_running) != (life, true);
+        let former = before.as_ref().filter(may_follow).map(|run| run.life);
+        let run = Run {
+            life,
+            entity: entity.clone(),
+            is_running: true,
+            former,
+            is_late,
+            is_again: false,
+        };
         self.runs.insert(key, run);
         if let (Some(before), None) = (before, former) {
             let what = format!(
-                "attempt {} of {} of {entity} starts on {life}, and has started on {before}",
-                key.1, key.0
+                "attempt {} of {} of {entity} starts on {life}, and has started on {}",
+                key.1, key.0, before.life
             );
             return Some((Invariant::AtMostOnce, what));
         }
