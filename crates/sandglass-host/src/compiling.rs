@@ -20,7 +20,7 @@ use wasmtime::Engine;
 
 use crate::compiled_folder::Code;
 use crate::module::Kind;
-use crate::sandbox::Metering;
+use crate::sandbox::Target;
 use sandglass_supervisor::rejection::rejection;
 
 pub use helper::compile_helper;
@@ -117,8 +117,8 @@ pub(crate) fn turns() -> Arc<Turns> {
 pub(crate) struct Job<'a> {
     /// The engine that it is compiled for.
     pub(crate) engine: &'a Engine,
-    /// Whether that engine counts fuel.
-    pub(crate) metering: Metering,
+    /// What that engine executes.
+    pub(crate) target: Target,
     pub(crate) kind: Kind,
     pub(crate) binary: &'a [u8],
     /// Set when the host shuts down, to kill a helper.

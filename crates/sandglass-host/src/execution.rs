@@ -385,7 +385,7 @@ impl Execution {
         store.set_hostcall_fuel(HostMemory::call_bytes(limits.response_bytes));
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| end_slice(context.data_mut()));
-        if let (Metering::Fuel, Some(fuel)) = (compiled.sandbox.kind.metering, limits.fuel) {
+        if let (Metering::Fuel, Some(fuel)) = (compiled.sandbox.kind.target.metering, limits.fuel) {
             store.set_fuel(fuel).expect("the engine counts fuel");
         }
         store

@@ -398,7 +398,7 @@ impl Inner {
         }
         let Integration { compiled, manifest, counts_as, .. } = integration;
         let kind = compiled.sandbox.kind;
-        if dispatch.limits.fuel.is_some() && kind.metering == Metering::Unmetered {
+        if dispatch.limits.fuel.is_some() && kind.target.metering == Metering::Unmetered {
             let message = "the dispatch limits fuel, which its module does not count; load it with \
                            a manifest that sets fuel";
             return Err(rejection(RejectionKind::InvalidDispatch, message));

@@ -5,9 +5,6 @@
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Mappings of an unused slot: its stack, and the guard page below it.
-const PER_SLOT: u64 = 2;
-
 /// Mappings of a linear memory in use: its initial content, what follows that, and the part that the
 /// guest cannot access.
 const PER_MEMORY: u64 = 3;
@@ -16,12 +13,12 @@ const PER_MEMORY: u64 = 3;
 /// around them.
 const ON_DEMAND: u64 = 4;
 
-/// Mappings of a stack on demand: it and its guard page.
+/// Mappings of a stack: it and its guard page. In a pool, an unused slot has no others.
 const PER_STACK: u64 = 2;
 
-/// Mappings that each slot of a new pool must have room for. A core module that waits in a host call
-/// has 4; a component may have one more memory.
-const PER_RUN: u64 = 6;
+/// Mappings that each slot of a new pool must have room for besides its stacks. A core module that
+/// waits in a host call has 2; a component may have one more memory.
+const PER_RUN: u64 = 4;
 
 /// Mappings that are left to everything else: libraries, other threads' stacks, the allocator,
 /// compiled code.
@@ -53,18 +50,18 @@ struct Mappings {
 #[derive(Debug)]
 pub(crate) struct Reserved(&'static Mappings, u64);
 
-/// Reserves the mappings of a new pool with `slots`. If the system does not state its limit, there are
+/// Reserves the mappings of a new pool with `slots` that have so many `stacks` each. If the system does not state its limit, there are
 /// assumed to be enough.
 ///
 /// # Errors
 /// The pool could not be filled.
-pub(crate) fn reserve_for_pool(slots: u32) -> Result<Reserved, TooFew> {
+pub(crate) fn reserve_for_pool(slots: u32, stacks: u32) -> Result<Reserved, TooFew> {
     let most = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     if let Some(most) = most.and_then(|text| text.trim().parse().ok()) {
         let maps = fs::read_to_string("/proc/self/maps");
-        MAPPINGS.admit(slots, maps.map_or(0, |maps| maps.lines().count() as u64), most)?;
+        MAPPINGS.admit((slots, stacks), maps.map_or(0, |maps| maps.lines().count() as u64), most)?;
     }
-    Ok(MAPPINGS.reserve(u64::from(slots) * PER_SLOT))
+    Ok(MAPPINGS.reserve(u64::from(slots) * u64::from(stacks) * PER_STACK))
 }
 
 /// Reserves the mappings of a handler run in a slot of a pool; `None` if the process has too few left.
@@ -83,10 +80,10 @@ impl Mappings {
         Self { reserved: AtomicU64::new(0), most: AtomicU64::new(u64::MAX) }
     }
 
-    /// Admits a pool with `slots` if it can be filled, in a process that uses `used` mappings of
-    /// `most`.
-    fn admit(&self, slots: u32, used: u64, most: u64) -> Result<(), TooFew> {
-        let needed = u64::from(slots) * PER_RUN;
+    /// Admits a pool with `slots` that have so many `stacks` each, if it can be filled, in a process
+    /// that uses `used` mappings of `most`.
+    fn admit(&self, (slots, stacks): (u32, u32), used: u64, most: u64) -> Result<(), TooFew> {
+        let needed = u64::from(slots) * (PER_RUN + u64::from(stacks) * PER_STACK);
         if needed + used + SPARE > most {
             return Err(TooFew { needed, most, used });
         }
@@ -125,11 +122,11 @@ mod tests {
     #[test]
     fn ten_thousand_runs_fit_the_usual_setting_and_not_many_more() {
         let mappings = Mappings::unlimited();
-        assert_eq!(mappings.admit(10_200, 2_000, USUAL), Ok(()));
+        assert_eq!(mappings.admit((10_200, 1), 2_000, USUAL), Ok(()));
         let refused = TooFew { needed: 66_000, most: USUAL, used: 100 };
-        assert_eq!(mappings.admit(11_000, 100, USUAL), Err(refused));
-        assert_eq!(mappings.admit(50_000, 100, 310_000), Ok(()), "the ceiling moves");
-        assert!(mappings.admit(u32::MAX, u64::from(u32::MAX), USUAL).is_err());
+        assert_eq!(mappings.admit((11_000, 1), 100, USUAL), Err(refused));
+        assert_eq!(mappings.admit((50_000, 1), 100, 310_000), Ok(()), "the ceiling moves");
+        assert!(mappings.admit((u32::MAX, 1), u64::from(u32::MAX), USUAL).is_err());
     }
 
     #[test]
@@ -138,8 +135,8 @@ mod tests {
         // Each pool could be filled alone, but both together cannot.
         let pools = [100, 100].map(|slots| {
             let used = 50 + MAPPINGS.reserved.load(Ordering::Relaxed);
-            MAPPINGS.admit(slots, used, SPARE + 900).expect("it can be filled");
-            MAPPINGS.reserve(u64::from(slots) * PER_SLOT)
+            MAPPINGS.admit((slots, 1), used, SPARE + 900).expect("it can be filled");
+            MAPPINGS.reserve(u64::from(slots) * PER_STACK)
         });
         let mut runs: Vec<Reserved> =
             std::iter::from_fn(|| MAPPINGS.try_reserve(PER_MEMORY)).collect();

@@ -19,8 +19,8 @@ use sandglass_telemetry::metrics::DispatchMetrics;
 use crate::abi::core_module::PAGE_BYTES;
 use crate::detection;
 use crate::mappings;
-use crate::sandbox::{MAX_TABLES, Sandbox};
-use crate::structure::{self, InstanceState};
+use crate::sandbox::{Concurrency, EngineKind, MAX_TABLES, Sandbox, Target};
+use crate::structure::{self, Demands, InstanceState};
 use crate::symbols::{self, Symbols};
 use sandglass_supervisor::manifest::{Abi, Manifest};
 use sandglass_supervisor::rejection::rejection;
@@ -51,6 +51,8 @@ pub(crate) struct Compiled {
     /// Resolves the frames of its guests.
     pub(crate) symbols: Arc<Symbols>,
     pub(crate) needs: Needs,
+    /// How many stacks one handler run may have at the same time.
+    stacks: u64,
     /// What it occupies before its code runs.
     pub(crate) state: InstanceState,
     /// Size of its machine code and the data that belongs to it, in bytes.
@@ -87,14 +89,6 @@ impl Code {
         }
     }
 
-    /// How many stacks one handler run may have at the same time.
-    const fn stacks(&self) -> u64 {
-        match self {
-            Self::Module(_) | Self::Component(_) => 1,
-            // The host calls its allocator inside of the host calls that it makes.
-            Self::NodePack(_) => 2,
-        }
-    }
 }
 
 /// What a module needs before its code runs, and where it can wait.
@@ -134,7 +128,7 @@ impl Compiled {
         match self.sandbox.kind.allocation {
             Allocation::Pooled => mappings::reserve_for_run(self.needs.memories),
             Allocation::OnDemand => {
-                mappings::reserve_for_run_on_demand(self.needs.memories, self.code.stacks())
+                mappings::reserve_for_run_on_demand(self.needs.memories, self.stacks)
             }
         }
     }
@@ -237,8 +231,8 @@ pub(crate) fn compile(
     let hash = ModuleHash::of(bytes);
     let symbols = Symbols::of(hash, &binary);
     symbols::hide_names(&mut binary);
-    let (engine, metering) = (&sandbox.engine, sandbox.kind.metering);
-    let source = Source { engine, metering, hash, binary: &binary, compiling };
+    let (engine, target) = (&sandbox.engine, sandbox.kind.target);
+    let source = Source { engine, target, hash, binary: &binary, compiling };
     let (code, needs) = match Kind::of(&binary) {
         Kind::CoreModule if node_pack::is_node_pack(&binary) => {
             let (pack, needs) = node_pack::compile(&source)?;
@@ -253,8 +247,15 @@ pub(crate) fn compile(
             (Code::Component(component), needs)
         }
     };
+    let stacks = match code {
+        Code::Module(_) => 1,
+        // The host calls its allocator inside of the host calls that it makes.
+        Code::NodePack(_) => 2,
+        Code::Component(_) => structure::demands(&binary).stacks,
+    };
     Ok(Compiled {
         hash,
+        stacks,
         code_bytes: code.bytes(),
         code,
         sandbox,
@@ -265,12 +266,26 @@ pub(crate) fn compile(
     })
 }
 
-/// Whether `bytes` are a core module that cannot be executed in a slot of a pool whose memories have
-/// `slot_memory_bytes`: a pack of nodes, or a module that is larger.
-pub(crate) fn needs_no_slot(bytes: &[u8], slot_memory_bytes: u64) -> bool {
-    let Ok(binary) = structure::to_binary(bytes) else { return false };
-    Kind::of(&binary) == Kind::CoreModule
-        && (node_pack::is_node_pack(&binary) || is_too_large_for_slot(&binary, slot_memory_bytes))
+/// The engine for `bytes`, where `kind` is what their manifest requires. It has no pool if no slot can
+/// execute them whose memories have `slot_memory_bytes`: a pack of nodes, whose handler runs need two
+/// stacks where a slot has one; a core module that is larger; a component that needs more stacks.
+pub(crate) fn engine_for(kind: EngineKind, bytes: &[u8], slot_memory_bytes: u64) -> EngineKind {
+    let Ok(binary) = structure::to_binary(bytes) else { return kind };
+    let (concurrency, fits) = match Kind::of(&binary) {
+        Kind::CoreModule => {
+            let fits = !node_pack::is_node_pack(&binary)
+                && !is_too_large_for_slot(&binary, slot_memory_bytes);
+            (Concurrency::OneCall, fits)
+        }
+        Kind::Component => {
+            let Demands { concurrency, stacks } = structure::demands(&binary);
+            (concurrency, stacks <= concurrency.stacks_per_slot().into())
+        }
+    };
+    EngineKind {
+        target: Target { concurrency, ..kind.target },
+        allocation: if fits { kind.allocation } else { Allocation::OnDemand },
+    }
 }
 
 /// Whether a core module declares more than a slot of a pool has whose memories have
@@ -459,12 +474,42 @@ mod tests {
             let guest = format!(
                 "(module {rest} (func (export \"run\") (param i32 i32) (result i32) i32.const 0))"
             );
-            let recognized = needs_no_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
-            assert_eq!(recognized, too_large, "{rest}");
+            let slot_memory_bytes = sandbox::slot_memory_bytes(&settings);
+            let engine = engine_for(EngineKind::USUAL, guest.as_bytes(), slot_memory_bytes);
+            assert_eq!(engine.allocation == Allocation::OnDemand, too_large, "{rest}");
+            assert_eq!(engine.target, EngineKind::USUAL.target);
             let compiled = testing::compile(&sandbox, guest.as_bytes());
             let found = matches!(compiled, Err(NotCompiled::TooLargeForSlot(..)));
             assert_eq!(found, too_large, "the compiler agrees: {rest}");
         }
-        assert!(!needs_no_slot(b"(module", 1), "the compiler rejects it");
+        let invalid = engine_for(EngineKind::USUAL, b"(module", 1);
+        assert_eq!(invalid, EngineKind::USUAL, "the compiler rejects it");
+    }
+
+    #[test]
+    fn components_with_tasks_streams_or_current_imports_get_the_engine_for_several_calls() {
+        const NESTED: &str = "(component $c) (instance (instantiate $c))";
+        let several = Concurrency::SeveralCalls;
+        let (pooled, on_demand) = (Allocation::Pooled, Allocation::OnDemand);
+        for (inside, concurrency, allocation) in [
+            ("", Concurrency::OneCall, pooled),
+            (NESTED, Concurrency::OneCall, pooled),
+            ("(import \"wasi:clocks/system-clock@0.2.9\" (instance))", Concurrency::OneCall, pooled),
+            ("(import \"wasi:clocks/system-clock@0.3.0\" (instance))", several, pooled),
+            ("(import \"sandglass:integration/http@0.1.1\" (instance))", Concurrency::OneCall, pooled),
+            ("(import \"sandglass:integration/http@0.2.0\" (instance))", several, pooled),
+            ("(import \"f\" (func async))", several, pooled),
+            ("(import \"i\" (instance (export \"f\" (func async (result u8)))))", several, pooled),
+            ("(type (stream u8))", several, pooled),
+            ("(type (list (future string)))", several, pooled),
+            ("(core func (canon waitable-set.new))", several, pooled),
+            ("(core func (canon backpressure.inc))", several, pooled),
+            (&format!("(type (stream u8)) {NESTED}"), several, on_demand),
+        ] {
+            let component = format!("(component {inside})");
+            let engine = engine_for(EngineKind::USUAL, component.as_bytes(), 1 << 20);
+            let Target { concurrency: found, .. } = engine.target;
+            assert_eq!((found, engine.allocation), (concurrency, allocation), "{component}");
+        }
     }
 }

@@ -52,17 +52,46 @@ pub(crate) enum Metering {
     Fuel,
 }
 
+/// Whether guests of an engine can have several calls in flight, as asynchronous components do. It
+/// makes every call of a component slower, so other guests have an engine without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Concurrency {
+    OneCall,
+    SeveralCalls,
+}
+
+impl Concurrency {
+    /// Stacks of a slot in a pool. With several calls, a task of the guest may wait on one while
+    /// another one runs; a guest of several component instances, each of which can have a task that
+    /// waits, is executed on demand.
+    pub(crate) const fn stacks_per_slot(self) -> u32 {
+        match self {
+            Self::OneCall => 1,
+            Self::SeveralCalls => 2,
+        }
+    }
+}
+
+/// What code is compiled for: the settings of an engine that code depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Target {
+    pub(crate) metering: Metering,
+    pub(crate) concurrency: Concurrency,
+}
+
 /// Which of a host's engines. A module is executed only by the engine that it was compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct EngineKind {
-    pub(crate) metering: Metering,
+    pub(crate) target: Target,
     pub(crate) allocation: Allocation,
 }
 
 impl EngineKind {
     /// The engine of most guests.
-    pub(crate) const USUAL: Self =
-        Self { metering: Metering::Unmetered, allocation: Allocation::Pooled };
+    pub(crate) const USUAL: Self = Self {
+        target: Target { metering: Metering::Unmetered, concurrency: Concurrency::OneCall },
+        allocation: Allocation::Pooled,
+    };
 }
 
 /// One engine and everything that its guests can import.
@@ -87,7 +116,10 @@ pub(crate) struct Sandbox {
 impl Sandbox {
     pub(crate) fn new(settings: &Settings, kind: EngineKind, registry: &Registry) -> Result<Self> {
         let mappings = match kind.allocation {
-            Allocation::Pooled => Some(mappings::reserve_for_pool(settings.slots())?),
+            Allocation::Pooled => {
+                let stacks = kind.target.concurrency.stacks_per_slot();
+                Some(mappings::reserve_for_pool(settings.slots(), stacks)?)
+            }
             Allocation::OnDemand => None,
         };
         let engine = Engine::new(&config(settings, kind))?;
@@ -162,10 +194,10 @@ fn known_imports(
     known.into_iter().map(|(key, item)| (key, item.ty(&empty))).collect()
 }
 
-/// An engine that only compiles, for any host's engine with the same metering: how instances are
+/// An engine that only compiles, for any host's engine with the same target: how instances are
 /// allocated makes no difference to code.
-pub(crate) fn engine_to_compile(metering: Metering) -> Result<Engine> {
-    let kind = EngineKind { metering, allocation: Allocation::OnDemand };
+pub(crate) fn engine_to_compile(target: Target) -> Result<Engine> {
+    let kind = EngineKind { target, allocation: Allocation::OnDemand };
     Engine::new(&config(&Settings::default(), kind))
 }
 
@@ -174,7 +206,7 @@ fn config(settings: &Settings, kind: EngineKind) -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
-        .consume_fuel(kind.metering == Metering::Fuel)
+        .consume_fuel(kind.target.metering == Metering::Fuel)
         .wasm_exceptions(true)
         .wasm_tail_call(true)
         .wasm_simd(true)
@@ -185,13 +217,13 @@ fn config(settings: &Settings, kind: EngineKind) -> Config {
         .wasm_gc(false)
         .wasm_function_references(false)
         .collector(Collector::Null)
-        .concurrency_support(false)
+        .concurrency_support(kind.target.concurrency == Concurrency::SeveralCalls)
         .max_wasm_stack(WASM_STACK_BYTES)
         .async_stack_size(RUN_STACK_BYTES)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_backtrace_max_frames(NonZeroUsize::new(frames))
         .allocation_strategy(match kind.allocation {
-            Allocation::Pooled => InstanceAllocationStrategy::Pooling(pool(settings)),
+            Allocation::Pooled => InstanceAllocationStrategy::Pooling(pool(settings, kind.target.concurrency)),
             Allocation::OnDemand => InstanceAllocationStrategy::OnDemand,
         });
     config
@@ -202,7 +234,7 @@ pub(crate) fn slot_memory_bytes(settings: &Settings) -> u64 {
     settings.slot_memory_bytes.min(settings.max_memory_bytes)
 }
 
-fn pool(settings: &Settings) -> PoolingAllocationConfig {
+fn pool(settings: &Settings, concurrency: Concurrency) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     let slots = settings.slots();
     let max_memory = usize::try_from(slot_memory_bytes(settings)).unwrap_or(usize::MAX);
@@ -213,7 +245,7 @@ fn pool(settings: &Settings) -> PoolingAllocationConfig {
         .max_tables_per_component(MAX_TABLES)
         .total_memories(slots.saturating_mul(MAX_MEMORIES))
         .total_tables(slots.saturating_mul(MAX_TABLES))
-        .total_stacks(slots)
+        .total_stacks(slots.saturating_mul(concurrency.stacks_per_slot()))
         .total_gc_heaps(slots)
         .max_memory_size(max_memory)
         .max_tables_per_module(MAX_TABLES)

@@ -23,6 +23,7 @@ use sandglass_model::{Rejection, RejectionKind};
 use wasmparser::{BinaryReaderError, Encoding, Parser, Payload};
 
 use crate::module::Kind;
+use crate::sandbox::Concurrency;
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::text::printable;
 
@@ -43,6 +44,31 @@ use type_scope::TypeScope;
 pub(crate) fn check(binary: &[u8]) -> Result<InstanceState, Rejection> {
     let (scanned, _) = scan(binary);
     scanned.map_err(|fault| fault.into_rejection(Kind::of(binary)))
+}
+
+/// What a module needs of the engine that executes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Demands {
+    pub(crate) concurrency: Concurrency,
+    /// How many stacks a handler run may have at the same time: one for each instance of a component
+    /// whose task waits, and one for the task that runs.
+    pub(crate) stacks: u64,
+}
+
+/// Returns what the module in `binary` needs of its engine, as far as it can be read.
+pub(crate) fn demands(binary: &[u8]) -> Demands {
+    let (_, counts) = scan(binary);
+    let concurrency = match counts.is_concurrent {
+        true => Concurrency::SeveralCalls,
+        false => Concurrency::OneCall,
+    };
+    let stacks = match (concurrency, counts.figure(Bound::Components)) {
+        (Concurrency::OneCall, _) => 1,
+        (Concurrency::SeveralCalls, 0 | 1) => 2,
+        // Only an instance with code of its own can have a task.
+        (Concurrency::SeveralCalls, _) => counts.figure(Bound::Instances).saturating_add(1),
+    };
+    Demands { concurrency, stacks }
 }
 
 /// Returns how much of each [`Bound`] the module in `binary` uses, as long as it can be read. For tools

@@ -71,7 +71,7 @@ pub(super) fn compile(helper: &CompileHelper, job: &Job<'_>) -> Result<Code, Rej
     let request = Request {
         key,
         kind: job.kind,
-        metering: job.metering,
+        target: job.target,
         memory_bytes: helper.limits.memory_bytes,
         cpu_seconds: cpu_seconds(helper, threads),
         binary_bytes: job.binary.len() as u64,

@@ -36,7 +36,7 @@ fn serve() -> io::Result<()> {
     if binary.len() as u64 != request.binary_bytes {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let engine = sandbox::engine_to_compile(request.metering).map_err(io::Error::other)?;
+    let engine = sandbox::engine_to_compile(request.target).map_err(io::Error::other)?;
     let compiled = crate::module::compile_here(&engine, request.kind, &binary);
     let rejection;
     let (kind, body, trailer) = match &compiled {

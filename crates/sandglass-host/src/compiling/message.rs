@@ -2,7 +2,7 @@
 //! is known before they are read.
 //!
 //! ```text
-//! request:  MAGIC | key | kind | metering | memory limit | CPU limit | length | binary
+//! request:  MAGIC | key | kind | target | memory limit | CPU limit | length | binary
 //! response: MAGIC | what follows | length | sealed code, or the kind and text of a rejection
 //! ```
 //!
@@ -15,11 +15,11 @@ use sandglass_model::{Rejection, RejectionKind};
 
 use crate::compiled_folder::KEY_BYTES;
 use crate::module::Kind;
-use crate::sandbox::Metering;
+use crate::sandbox::{Concurrency, Metering, Target};
 use sandglass_supervisor::rejection::rejection;
 
 /// The first bytes of both, with the version of their form.
-const MAGIC: [u8; 16] = *b"sandglass comp 1";
+const MAGIC: [u8; 16] = *b"sandglass comp 2";
 
 /// Largest binary that a helper reads, in bytes: more than any limit on modules allows.
 const BINARY_MAX_BYTES: u64 = 4 << 30;
@@ -30,14 +30,14 @@ pub(super) const REJECTION_MAX_BYTES: usize = 16 << 10;
 /// Size of what precedes the body of a response, in bytes.
 pub(super) const RESPONSE_HEAD_BYTES: usize = MAGIC.len() + 1 + 8;
 
-const REQUEST_HEAD_BYTES: usize = MAGIC.len() + KEY_BYTES + 1 + 1 + 8 + 8 + 8;
+const REQUEST_HEAD_BYTES: usize = MAGIC.len() + KEY_BYTES + 1 + 2 + 8 + 8 + 8;
 
 /// A request, without the binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) key: [u8; KEY_BYTES],
     pub(super) kind: Kind,
-    pub(super) metering: Metering,
+    pub(super) target: Target,
     pub(super) memory_bytes: u64,
     pub(super) cpu_seconds: u64,
     pub(super) binary_bytes: u64,
@@ -49,7 +49,8 @@ impl Request {
         head.extend(MAGIC);
         head.extend(self.key);
         // As `read` expects them: by the order of their declaration.
-        head.extend([self.kind as u8, self.metering as u8]);
+        let Target { metering, concurrency } = self.target;
+        head.extend([self.kind as u8, metering as u8, concurrency as u8]);
         for number in [self.memory_bytes, self.cpu_seconds, self.binary_bytes] {
             head.extend(number.to_le_bytes());
         }
@@ -76,12 +77,18 @@ impl Request {
             [1] => Metering::Fuel,
             _ => return Err(wrong("an unknown kind of metering")),
         };
+        let concurrency = match bytes(from)? {
+            [0] => Concurrency::OneCall,
+            [1] => Concurrency::SeveralCalls,
+            _ => return Err(wrong("an unknown kind of concurrency")),
+        };
+        let target = Target { metering, concurrency };
         let [memory_bytes, cpu_seconds, binary_bytes] =
             [bytes(from)?, bytes(from)?, bytes(from)?].map(u64::from_le_bytes);
         if binary_bytes > BINARY_MAX_BYTES {
             return Err(wrong("a module larger than any host takes"));
         }
-        Ok(Self { key, kind, metering, memory_bytes, cpu_seconds, binary_bytes })
+        Ok(Self { key, kind, target, memory_bytes, cpu_seconds, binary_bytes })
     }
 }
 
@@ -148,7 +155,10 @@ mod tests {
         let request = Request {
             key: [7; KEY_BYTES],
             kind: Kind::Component,
-            metering: Metering::Fuel,
+            target: Target {
+                metering: Metering::Fuel,
+                concurrency: Concurrency::SeveralCalls,
+            },
             memory_bytes: 1 << 31,
             cpu_seconds: 120,
             binary_bytes: 12_345,

@@ -15,7 +15,7 @@ use crate::integration::Integration;
 use crate::module::{
     self, Compilation, CompileResult, CompiledBefore, Compiling, Found, Key, NotCompiled,
 };
-use crate::sandbox::{self, EngineKind, Metering};
+use crate::sandbox::{self, Concurrency, EngineKind, Metering, Target};
 use sandglass_supervisor::admission::IntegrationKey;
 use sandglass_supervisor::manifest::Manifest;
 use sandglass_supervisor::rejection::rejection;
@@ -112,8 +112,11 @@ impl Inner {
         check_module(manifest, bytes)?;
         let has_fuel = manifest.limits.fuel.is_some();
         let fits = manifest.limits.memory_bytes <= self.shared.settings.slot_memory_bytes;
+        let metering = if has_fuel { Metering::Fuel } else { Metering::Unmetered };
+        // Until the bytes are read.
+        let concurrency = Concurrency::OneCall;
         let engine = EngineKind {
-            metering: if has_fuel { Metering::Fuel } else { Metering::Unmetered },
+            target: Target { metering, concurrency },
             allocation: if fits { Allocation::Pooled } else { Allocation::OnDemand },
         };
         Ok((ModuleHash::of(bytes), engine))
@@ -144,26 +147,20 @@ impl Inner {
     }
 
     /// Compiles `bytes`, and keeps the result. What is too large for a slot of the pool is compiled
-    /// for an engine without one; and so is a pack of nodes, whose handler runs need two stacks where
-    /// a slot has one.
+    /// for an engine without one.
     fn compile(&self, key: Key, bytes: &[u8]) -> CompileResult {
         // While this caller waited for its turn, another tenant may have compiled it.
         if let Some(compiled) = self.modules.find(key) {
             return Ok(compiled);
         }
-        let on_demand = EngineKind { allocation: Allocation::OnDemand, ..key.1 };
         let slot_memory_bytes = sandbox::slot_memory_bytes(&self.shared.settings);
-        let compiled = match key.1.allocation {
-            Allocation::Pooled if module::needs_no_slot(bytes, slot_memory_bytes) => {
-                self.compile_for(on_demand, bytes, None)
+        let engine = module::engine_for(key.1, bytes, slot_memory_bytes);
+        let compiled = match (engine.allocation, self.compile_for(engine, bytes, None)) {
+            (Allocation::Pooled, Err(NotCompiled::TooLargeForSlot(_, compiled))) => {
+                let on_demand = EngineKind { allocation: Allocation::OnDemand, ..engine };
+                self.compile_for(on_demand, bytes, Some(&compiled))
             }
-            Allocation::Pooled => match self.compile_for(key.1, bytes, None) {
-                Err(NotCompiled::TooLargeForSlot(_, compiled)) => {
-                    self.compile_for(on_demand, bytes, Some(&compiled))
-                }
-                other => other,
-            },
-            Allocation::OnDemand => self.compile_for(key.1, bytes, None),
+            (_, compiled) => compiled,
         };
         let compiled = compiled.map_err(NotCompiled::rejection)?;
         let is_pack = matches!(compiled.code, module::Code::NodePack(_));

@@ -12,7 +12,7 @@ use wasmtime::{Engine, Error, Module, Result};
 use super::{Kind, NotCompiled, needs_too_much};
 use crate::compiled_folder::{Code, CompiledFolder, Entry, Fresh};
 use crate::compiling::{Compiler, Job};
-use crate::sandbox::Metering;
+use crate::sandbox::Target;
 
 /// Where code may be already, what compiles it otherwise, and where the compiler's time is counted.
 #[derive(Clone, Copy)]
@@ -30,8 +30,8 @@ pub(crate) struct Compiling<'a> {
 /// The bytes of one module, and how to get their code.
 pub(super) struct Source<'a> {
     pub(super) engine: &'a Engine,
-    /// Whether that engine counts fuel.
-    pub(super) metering: Metering,
+    /// What that engine executes.
+    pub(super) target: Target,
     pub(super) hash: ModuleHash,
     pub(super) binary: &'a [u8],
     pub(super) compiling: Compiling<'a>,
@@ -75,9 +75,9 @@ impl Source<'_> {
     }
 
     fn compile(&self, kind: Kind, entry: &Entry) -> Result<Code, Rejection> {
-        let Self { engine, metering, binary, compiling, .. } = *self;
+        let Self { engine, target, binary, compiling, .. } = *self;
         let began = compiling.clock.now();
-        let job = Job { engine, metering, kind, binary, closed: compiling.closed };
+        let job = Job { engine, target, kind, binary, closed: compiling.closed };
         let code = compiling.compiler.compile(&job)?;
         compiling.metrics.module_compiled(compiling.clock.now().since(began));
         if let Some(folder) = compiling.folder {

@@ -132,11 +132,13 @@ pub(super) struct Counts {
     figures: [u64; Bound::ALL.len()],
     /// Of what is counted now, for messages.
     pub(super) offset: usize,
+    /// Whether the component needs an engine with several calls at a time.
+    pub(super) is_concurrent: bool,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { figures: [0; Bound::ALL.len()], offset: 0 }
+        Self { figures: [0; Bound::ALL.len()], offset: 0, is_concurrent: false }
     }
 }
 

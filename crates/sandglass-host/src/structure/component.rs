@@ -1,7 +1,7 @@
 //! Counts what the sections of components declare: the definition of each instance, and what that costs.
 
 use wasmparser::{
-    CanonicalFunction, ComponentAlias, ComponentExport, ComponentExternalKind, ComponentImport,
+    CanonicalFunction, CanonicalOption, ComponentAlias, ComponentExport, ComponentExternalKind, ComponentImport,
     ComponentInstance, ComponentOuterAliasKind, FromReader, Instance, Payload, SectionLimited,
 };
 
@@ -259,6 +259,7 @@ impl ComponentScope {
 
     fn take_canonical(&mut self, function: &CanonicalFunction, counts: &mut Counts) -> Checked {
         self.count(1, counts)?;
+        counts.is_concurrent |= is_concurrent(function);
         match *function {
             CanonicalFunction::Lift { type_index, .. } => {
                 self.define(Item::Function(Origin::Guest));
@@ -274,6 +275,7 @@ impl ComponentScope {
     fn take_import(&mut self, import: &ComponentImport<'_>, counts: &mut Counts) -> Checked {
         self.count(1, counts)?;
         types::take_name(&import.name, counts)?;
+        counts.is_concurrent |= is_current(import.name.name);
         // Nothing is known of what is imported, except where it comes from.
         let unknown = ComponentInstanceOf { largest: Formula::argument(), origin: self.imports };
         self.define(Item::of_instance(import.ty.kind(), unknown));
@@ -376,6 +378,26 @@ impl ComponentScope {
         }
         Ok(())
     }
+}
+
+/// Whether a canonical function works with tasks, streams or futures.
+fn is_concurrent(function: &CanonicalFunction) -> bool {
+    match function {
+        CanonicalFunction::Lift { options, .. } | CanonicalFunction::Lower { options, .. } => {
+            options.contains(&CanonicalOption::Async)
+        }
+        CanonicalFunction::ResourceNew { .. }
+        | CanonicalFunction::ResourceDrop { .. }
+        | CanonicalFunction::ResourceRep { .. } => false,
+        _ => true,
+    }
+}
+
+/// Whether an interface has a version that only the engine for several calls has.
+fn is_current(interface: &str) -> bool {
+    let Some((name, version)) = interface.split_once('@') else { return false };
+    let first = |package, compatible| name.starts_with(package) && version.starts_with(compatible);
+    first("wasi:", "0.3.") || first("sandglass:integration/", "0.2.")
 }
 
 /// The component that an outer alias refers to.

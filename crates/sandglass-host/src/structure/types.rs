@@ -111,8 +111,15 @@ impl Walk<'_> {
         let ty = reader.read::<ComponentType<'_>>()?;
         let Some(scope) = innermost(&mut self.open, self.components) else { return Ok(()) };
         let (parts, depth) = match &ty {
-            ComponentType::Defined(ty) => (parts(ty), scope.defined_type(ty)),
+            ComponentType::Defined(ty) => {
+                self.counts.is_concurrent |= matches!(
+                    ty,
+                    ComponentDefinedType::Stream(_) | ComponentDefinedType::Future(_)
+                );
+                (parts(ty), scope.defined_type(ty))
+            }
             ComponentType::Func(function) => {
+                self.counts.is_concurrent |= function.async_;
                 let names = function.params.iter().map(|(name, _)| name.len()).sum();
                 let parts = Parts { items: function.params.len(), names };
                 (parts, scope.function_type(function))
