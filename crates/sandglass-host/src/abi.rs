@@ -2,6 +2,7 @@
 //! access to their memory.
 
 pub(crate) mod component;
+pub(crate) mod concurrent;
 pub(crate) mod core_module;
 pub(crate) mod embedder;
 pub(crate) mod env;

@@ -11,7 +11,7 @@
 mod templates;
 
 use std::mem;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::host::Shared;
 use crate::integration::Integration;
 use crate::limiter::Limiter;
 use crate::mappings;
-use crate::sandbox::Metering;
+use crate::sandbox::{Concurrency, Metering};
 use crate::store::RunStore;
 use sandglass_supervisor::admission::{AdmittedDispatch, PermitWait};
 use sandglass_supervisor::call_spans::CallSpans;
@@ -45,6 +45,7 @@ use sandglass_supervisor::deadline::StartedDeadline;
 use sandglass_supervisor::dispatch::Dispatch;
 use sandglass_supervisor::executor::give_way;
 use sandglass_supervisor::host_memory::HostMemory;
+use sandglass_supervisor::in_flight::InFlight;
 use sandglass_supervisor::node::{NodeCall, Work};
 use sandglass_supervisor::notice::{About, Notice};
 use sandglass_supervisor::origin::Origin;
@@ -418,6 +419,7 @@ impl Execution {
             (Arc::clone(&self.span), self.trace),
             cache,
         );
+        let in_flight = self.in_flight(&recording);
         Supervision::new(supervision::Start {
             run: Arc::clone(&self.dispatch.run),
             clock: RunClock::new(Arc::clone(&self.shared.clock)),
@@ -428,6 +430,7 @@ impl Execution {
             functions: Arc::clone(compiled.sandbox.functions_of(&compiled.code)),
             recording,
             spans: CallSpans::new(Arc::clone(&self.span), span_telemetry),
+            in_flight,
             metrics: metrics.clone(),
             guest,
             origin: Some(Arc::new(Origin {
@@ -438,6 +441,18 @@ impl Execution {
                 admitted: Arc::clone(&self.slot),
             })),
         })
+    }
+
+    /// The calls in flight of a guest that can have several; `None` for any other.
+    fn in_flight(&self, recording: &RunRecording) -> Option<InFlight> {
+        match (self.integration.compiled.sandbox.kind.target.concurrency, recording) {
+            (Concurrency::OneCall, _) => None,
+            (Concurrency::SeveralCalls, RunRecording::Replaying(replayer)) => {
+                // What cannot be read is a divergence where the replay gets there.
+                Some(InFlight::replaying(replayer.schedule().unwrap_or_default()))
+            }
+            (Concurrency::SeveralCalls, _) => Some(InFlight::new()),
+        }
     }
 
     /// The tenant of the dispatch, which may differ from the one for which its slot was reserved.
@@ -488,7 +503,9 @@ impl Execution {
         };
         let context = if node.is_some() { &[] } else { &**context.json() };
         let (module, limits) = (self.integration.compiled.hash, self.integration.manifest.limits);
-        (Header { module, limits, context: Vec::new(), node }, context)
+        let concurrency = self.integration.compiled.sandbox.kind.target.concurrency;
+        let has_tasks = concurrency == Concurrency::SeveralCalls;
+        (Header { module, limits, context: Vec::new(), node, has_tasks }, context)
     }
 
     /// Completes a report with its times, and turns the end by a deadline into its outcome.
@@ -633,16 +650,22 @@ const YOUNG_SLICES: u64 = 4;
 fn end_slice(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
     store.check()?;
     let slices = store.end_slice();
+    let in_flight = store.in_flight().cloned();
+    // A guest with tasks must not be taken for one that yields.
+    let pause = |pause: Pin<Box<dyn Future<Output = ()> + Send>>| match in_flight {
+        Some(in_flight) => Box::pin(in_flight.interrupted(pause)),
+        None => pause,
+    };
     let simulated = store.watch.ticker.as_ref().and_then(|ticker| ticker.simulated());
     Ok(if slices.is_multiple_of(2) {
         UpdateDeadline::Continue(1)
     } else if let Some(simulated) = simulated {
         let time = simulated.time_to_advance(slices, store.watch.unchecked_until);
-        UpdateDeadline::YieldCustom(0, Box::pin(ticker::wait(time)))
+        UpdateDeadline::YieldCustom(0, pause(Box::pin(ticker::wait(time))))
     } else if slices < YOUNG_SLICES {
-        UpdateDeadline::YieldCustom(0, Box::pin(tokio::task::yield_now()))
+        UpdateDeadline::YieldCustom(0, pause(Box::pin(tokio::task::yield_now())))
     } else {
-        UpdateDeadline::YieldCustom(0, Box::pin(give_way()))
+        UpdateDeadline::YieldCustom(0, pause(Box::pin(give_way())))
     })
 }
 

@@ -255,10 +255,7 @@ impl Host {
         let ended = replay.end;
         let until = replay.until.filter(|call| *call < ended.host_calls);
         let end = match until {
-            Some(call) => {
-                let point = EndPoint { place: CallPlace::After, call };
-                End::At { point, phase: Phase::Instantiating, cause: Cause::Cancel }
-            }
+            Some(call) => End::Until(call),
             None => end_of(ended),
         };
         let recording = Arc::clone(&replay.run.recording);
@@ -359,12 +356,12 @@ impl Compared<'_> {
             });
         }
         let what = match self.end {
-            End::At { .. } if !progress.reached_end => "another end",
+            End::At { .. } | End::Until(_) if !progress.reached_end => "another end",
             End::At { .. } if !self.has_dying_span() => "another dying span",
             End::ByItself if report.cause != ended.cause => "another end",
             End::ByItself if !is_same_outcome(&ended.outcome, &report.outcome) => "another outcome",
             End::ByItself if report.ended_at != ended.ended_at => "another place to end at",
-            End::At { .. } | End::ByItself => return None,
+            End::At { .. } | End::Until(_) | End::ByItself => return None,
         };
         Some(RunDivergence {
             call: None,

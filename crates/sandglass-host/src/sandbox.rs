@@ -133,6 +133,9 @@ impl Sandbox {
         let mut component_functions = Functions::default();
         abi::wasi::link(&mut component_linker, &mut component_functions)?;
         abi::world::link(&mut component_linker, &mut component_functions)?;
+        if kind.target.concurrency == Concurrency::SeveralCalls {
+            abi::concurrent::link(&mut component_linker, &mut component_functions)?;
+        }
         abi::embedder::link_components(&mut component_linker, &mut component_functions, registry)?;
         let mut pack_functions = Functions::default();
         abi::node_pack::link(&mut Linker::new(&engine), &mut pack_functions, |_| PairForm::Two)?;

@@ -27,14 +27,20 @@ pub struct Accounting {
     /// The guest is at the entry of its next call.
     is_arriving: bool,
     count: u64,
+    /// Whether the present call goes on after it was suspended.
+    is_resumed: bool,
     total: Duration,
+    /// How many calls have ended.
+    ended_count: u64,
     /// The calls that have ended: the first half of [`STORY_CALLS_MAX`], and then the last half as a
     /// ring.
     ended: Vec<EndedCall>,
 }
 
 // Totals of functions and of granted asks, and a fixed number of calls with short errors.
-covered!(Accounting: by_function, current, last, is_arriving, count, total, ended);
+covered!(
+    Accounting: by_function, current, last, is_arriving, count, is_resumed, total, ended_count, ended
+);
 
 /// A call that has ended.
 #[derive(Debug)]
@@ -46,6 +52,15 @@ struct EndedCall {
     outcome: CallOutcome,
     /// Why it failed, if that is known.
     error: Option<Box<str>>,
+}
+
+/// A call whose guest goes on while it is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallInFlight {
+    /// The entry that counts it.
+    place: usize,
+    /// When it began.
+    pub(crate) since: Monotonic,
 }
 
 /// How many of the first calls are kept.
@@ -151,6 +166,23 @@ impl Accounting {
         }
     }
 
+    /// Takes the present call, because the guest goes on while it is in flight.
+    pub(crate) fn suspend(&mut self) -> Option<CallInFlight> {
+        let (place, since) = self.current.take()?;
+        Some(CallInFlight { place, since })
+    }
+
+    /// Makes a call the present one again.
+    pub(crate) fn resume(&mut self, call: CallInFlight) {
+        self.current = Some((call.place, call.since));
+        self.is_resumed = true;
+    }
+
+    /// The name of a call in flight.
+    pub(crate) fn name_of(&self, call: CallInFlight) -> &CallName {
+        &self.by_function[call.place].0
+    }
+
     /// Ends the present call with `outcome`. Returns its name, and how long it took.
     #[inline]
     pub fn leave(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(&CallName, Duration)> {
@@ -180,10 +212,10 @@ impl Accounting {
 
     /// The place in `ended` of the call that ended last.
     fn last_ended(&self) -> usize {
-        if self.count <= STORY_CALLS_MAX as u64 {
+        if self.ended_count <= STORY_CALLS_MAX as u64 {
             self.ended.len().saturating_sub(1)
         } else {
-            FIRST + ring(self.count - 1)
+            FIRST + ring(self.ended_count - 1)
         }
     }
 
@@ -211,16 +243,17 @@ impl Accounting {
         took
     }
 
-    /// When the call began inside which the run ended, if it ended in a call.
+    /// When the oldest call began inside which the run ended, if it ended in one.
     pub fn cut_since(&self) -> Option<Monotonic> {
-        let mut cut = self.ended.iter().filter(|ended| ended.outcome == CallOutcome::Unfinished);
-        cut.next().map(|ended| ended.since)
+        let cut = self.ended.iter().filter(|ended| ended.outcome == CallOutcome::Unfinished);
+        cut.map(|ended| ended.since).min()
     }
 
     /// Ends the present call. Returns how long it took, and its entry.
     #[inline]
     fn end(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(Duration, usize)> {
         let (place, since) = self.current.take()?;
+        self.is_resumed = false;
         let took = now.since(since);
         self.keep(EndedCall { place, since, took, outcome, error: None });
         self.total += took;
@@ -238,18 +271,18 @@ impl Accounting {
         if self.ended.len() < STORY_CALLS_MAX {
             self.ended.push(ended);
         } else {
-            // The call that ends is the one that was counted last.
-            self.ended[FIRST + ring(self.count - 1)] = ended;
+            self.ended[FIRST + ring(self.ended_count)] = ended;
         }
+        self.ended_count += 1;
     }
 
     /// The kept calls in their order, of a run that began at `start`, and how many are left out after
     /// the first ones.
     pub fn calls(&self, functions: &Functions, start: Monotonic) -> (Vec<Call>, u64) {
-        let omitted = self.count.saturating_sub(STORY_CALLS_MAX as u64);
+        let omitted = self.ended_count.saturating_sub(STORY_CALLS_MAX as u64);
         let (first, last) = self.ended.split_at(self.ended.len().min(FIRST));
         // The oldest of the last calls is where the next one would be stored.
-        let oldest = if omitted > 0 { ring(self.count) } else { 0 };
+        let oldest = if omitted > 0 { ring(self.ended_count) } else { 0 };
         let in_order = last[oldest..].iter().chain(&last[..oldest]);
         let calls = first.iter().chain(in_order).map(|ended| Call {
             name: self.by_function[ended.place].0.to_report(functions),
@@ -279,6 +312,8 @@ impl Accounting {
     /// Where the run is, in host calls.
     pub fn point(&self) -> EndPoint {
         let (place, call) = match (&self.current, self.is_arriving) {
+            // The guest has not learned yet that a call has completed that was suspended.
+            (Some(_), _) if self.is_resumed => (CallPlace::After, self.count),
             (Some(_), _) => (CallPlace::Inside, self.count),
             (None, true) => (CallPlace::Before, self.count + 1),
             (None, false) => (CallPlace::After, self.count),

@@ -7,6 +7,7 @@ mod pace;
 mod queue;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sandglass_model::{Allocation, Busy, BusyScope, Clock, Monotonic};
@@ -106,7 +107,7 @@ impl Admission {
             let ticket = reserved.map_err(|full| self.refuse(inner, full))?;
             let level = Some(self.metrics.hold(Level::Queued));
             inner.admitted.insert(ticket, TicketState { wake: None, running_since: None, level });
-            Ok(AdmittedDispatch { admission: Arc::clone(self), ticket, tenant: of.tenant })
+            Ok(AdmittedDispatch::new(self, ticket, of.tenant))
         })
     }
 
@@ -125,7 +126,7 @@ impl Admission {
             let tenant = inner.queue.name_of(tenant);
             let admitted = inner.queue.admit(integration, Arc::clone(&tenant), on_demand);
             let (ticket, at_once) = admitted.map_err(|full| self.refuse(inner, full))?;
-            let place = AdmittedDispatch { admission: Arc::clone(self), ticket, tenant };
+            let place = AdmittedDispatch::new(self, ticket, tenant);
             let (wait, state) = if at_once {
                 let running = TicketState { wake: None, running_since: Some(now), level: None };
                 (PermitWait::default(), running)
@@ -183,9 +184,50 @@ pub struct AdmittedDispatch {
     admission: Arc<Admission>,
     ticket: Ticket,
     tenant: Arc<str>,
+    /// Its asks that wait.
+    asks: AtomicU32,
+    /// Whether it has released its permit because of them.
+    is_asking: tokio::sync::Mutex<bool>,
 }
 
 impl AdmittedDispatch {
+    fn new(admission: &Arc<Admission>, ticket: Ticket, tenant: Arc<str>) -> Self {
+        let (admission, is_asking) = (Arc::clone(admission), tokio::sync::Mutex::default());
+        Self { admission, ticket, tenant, asks: AtomicU32::new(0), is_asking }
+    }
+
+    /// Waits for `ask`. The handler has no permit to run until the last of its asks has ended. A guest
+    /// with tasks may run all the same: it counts as one that asks, of which there are a limited
+    /// number.
+    ///
+    /// # Errors
+    /// Too many handlers wait in asks.
+    pub async fn without_permit<T>(&self, ask: impl Future<Output = T>) -> Result<T, Busy> {
+        struct Waits<'a>(&'a AtomicU32);
+        impl Drop for Waits<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let waits = {
+            let mut is_asking = self.is_asking.lock().await;
+            if !*is_asking {
+                self.release_permit()?;
+                *is_asking = true;
+            }
+            self.asks.fetch_add(1, Ordering::Relaxed);
+            Waits(&self.asks)
+        };
+        let answer = ask.await;
+        let mut is_asking = self.is_asking.lock().await;
+        drop(waits);
+        if *is_asking && self.asks.load(Ordering::Relaxed) == 0 {
+            self.regain_permit().await;
+            *is_asking = false;
+        }
+        Ok(answer)
+    }
+
     /// The tenant of the dispatch.
     pub const fn tenant(&self) -> &Arc<str> {
         &self.tenant
@@ -210,7 +252,7 @@ impl AdmittedDispatch {
     ///
     /// # Errors
     /// Too many handlers wait in asks.
-    pub fn release_permit(&self) -> Result<(), Busy> {
+    fn release_permit(&self) -> Result<(), Busy> {
         let Admission { clock, metrics, .. } = &*self.admission;
         let now = clock.now();
         self.admission.with(|inner| {
@@ -227,7 +269,7 @@ impl AdmittedDispatch {
     }
 
     /// Waits for the permit again, before all dispatches that have not begun.
-    pub async fn regain_permit(&self) {
+    async fn regain_permit(&self) {
         self.wait_unless(self.admission.clock.now(), Queue::end_ask).wait().await;
     }
 

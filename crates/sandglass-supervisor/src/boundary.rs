@@ -44,9 +44,15 @@ impl Supervision {
         function: FunctionId,
         arguments: impl FnOnce(&mut Packer<'_>),
     ) -> Result<Source, Stopped> {
+        if self.calls.in_flight.is_some() {
+            self.settle_withdrawn();
+        }
         self.calls.accounting.arrive();
         let now = self.check_fast()?;
         self.calls.accounting.enter(function, now);
+        if let Some(in_flight) = &self.calls.in_flight {
+            in_flight.note_begun();
+        }
         self.watch.run.present.calls(function, now);
         self.calls.spans.begin(function, &self.calls.functions);
         if self.calls.recording.is_off() {
@@ -88,16 +94,7 @@ impl Supervision {
             None => CallOutcome::Ok,
         };
         self.watch.run.present.call_ended(self.watch.phase, now, is_activity);
-        let calls = &mut self.calls;
-        if let Some((call, took)) = calls.accounting.leave(now, outcome) {
-            calls.spans.end(took, outcome != CallOutcome::Ok, &calls.functions);
-            match call {
-                CallName::Function(function) => {
-                    calls.functions.took(*function, &calls.metrics, took);
-                }
-                CallName::Subject(name) => calls.metrics.host_call(name, took),
-            }
-        }
+        self.end_call(now, outcome);
         if outcome != CallOutcome::Ok
             && let Some(error) = self.guest_mut().take_call_error()
         {
@@ -110,6 +107,21 @@ impl Supervision {
             self.check()?;
         }
         Ok(())
+    }
+
+    /// Accounts for the present call, which has ended `now`.
+    #[inline]
+    pub(crate) fn end_call(&mut self, now: Monotonic, outcome: CallOutcome) {
+        let calls = &mut self.calls;
+        if let Some((call, took)) = calls.accounting.leave(now, outcome) {
+            calls.spans.end(took, outcome != CallOutcome::Ok, &calls.functions);
+            match call {
+                CallName::Function(function) => {
+                    calls.functions.took(*function, &calls.metrics, took);
+                }
+                CallName::Subject(name) => calls.metrics.host_call(name, took),
+            }
+        }
     }
 
     /// Counts and reports that the call that has just left was ended by its own `limit`.

@@ -2,6 +2,7 @@
 //! first ones; up to a bound, later ones that failed or took long; and always the one in which the
 //! run ended.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,13 @@ pub struct CallSpans {
 }
 
 measured!(CallSpans: dispatch, present, spanless, first, later, unrecorded, telemetry);
+
+/// The span of a call whose guest goes on while it is in flight.
+#[derive(Debug)]
+pub(crate) struct SuspendedSpan {
+    present: Span,
+    spanless: Option<SpanlessCall>,
+}
 
 /// A call that may get its span when it ends.
 #[derive(Debug)]
@@ -102,6 +110,18 @@ impl CallSpans {
             }
             None => set_target(&self.present, entity_type, id, name),
         }
+    }
+
+    /// Takes the span of the present call, whose guest goes on.
+    pub(crate) fn suspend(&mut self) -> SuspendedSpan {
+        let present = mem::replace(&mut self.present, Span::disabled());
+        SuspendedSpan { present, spanless: self.spanless.take() }
+    }
+
+    /// Makes a span that of the present call again.
+    pub(crate) fn resume(&mut self, span: SuspendedSpan) {
+        let SuspendedSpan { present, spanless } = span;
+        (self.present, self.spanless) = (present, spanless);
     }
 
     /// Whether the present call has no span yet.

@@ -83,7 +83,8 @@ impl FunctionId {
 /// A function that components can import.
 #[derive(Clone, Copy, Debug)]
 pub struct Import {
-    /// Package and interface, without a version.
+    /// Package and interface; with the part of the version that compatible versions share
+    /// (`@0.3`) if this host has it in two incompatible versions and this is the second.
     pub interface: &'static str,
     /// Its name in the interface, as components spell it.
     pub function: &'static str,
@@ -183,7 +184,8 @@ impl Functions {
     pub fn add_imports(&mut self, imports: &[Import]) {
         for import in imports {
             let Import { interface, function, class } = *import;
-            self.add(interface, function, format!("{interface}.{function}"), class, Reads::Call);
+            let unversioned = interface.split('@').next().unwrap_or(interface);
+            self.add(interface, function, format!("{unversioned}.{function}"), class, Reads::Call);
         }
     }
 

@@ -11,6 +11,7 @@
 //! | its guest calls host functions, which all pass the boundary | [`supervision`], [`boundary`], [`functions`], [`argument`] |
 //! | a call with effects outside waits for the host's lease | [`lease`], [`parking`] |
 //! | a call that waits is raced with the deadline | [`race`], [`panics`] |
+//! | a guest with tasks goes on while its calls wait | [`in_flight`], [`suspended`] |
 //! | a call does its work | [`capability`], [`secret`], [`text`] |
 //! | what it keeps in memory is charged | [`host_memory`], [`mod@measured`] |
 //! | it is counted, timed, traced and recorded | [`accounting`], [`present`], [`call_spans`], [`recording`] |
@@ -37,6 +38,7 @@ pub mod file;
 pub mod functions;
 pub mod host_memory;
 pub mod identities;
+pub mod in_flight;
 pub mod kernel;
 pub mod lease;
 pub mod live;
@@ -57,6 +59,7 @@ pub mod run_clock;
 pub mod secret;
 pub mod settings;
 pub mod supervision;
+pub mod suspended;
 mod sync;
 pub mod template;
 #[cfg(test)]

@@ -6,7 +6,8 @@
 //! compile until its type states how much it keeps, and a host function has no other place that
 //! outlives its call. Types that need not be measured are listed in this file alone.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::capability::named_streams::Streams;
 use crate::dispatch::Dispatch;
 use crate::functions::{FunctionId, Functions};
 use crate::host_memory::{Charge, HostMemory};
+use crate::in_flight::InFlight;
 use crate::lease::Lease;
 use crate::node::NodeAccess;
 use crate::origin::Origin;
@@ -90,7 +92,7 @@ keeps_nothing!(bool, u32, u64, i64, usize, AtomicU32, Duration, Monotonic, WallT
 keeps_nothing!(Phase, FunctionId, RunClock, DispatchId, CallEnded);
 
 // Charged already.
-keeps_nothing!(Charge, HostMemory, Streams);
+keeps_nothing!(Charge, HostMemory, InFlight, Streams, OnceLock<CallEnded>);
 
 // Made before the guest runs, or shared by runs, whose tenants are charged for it.
 keeps_nothing!(Ticker, Functions, Origin, Grants, Metrics, Dispatch, Lease);
@@ -104,6 +106,13 @@ keeps_nothing!(RunRecording);
 
 // What a span contains is exported after the run; `Spans` counts what the guest gives it.
 keeps_nothing!(Span);
+
+impl<T: Measured> Measured for BTreeMap<u64, T> {
+    #[inline]
+    fn uncharged_bytes(&self) -> u64 {
+        self.values().map(T::uncharged_bytes).sum()
+    }
+}
 
 impl Measured for String {
     #[inline]

@@ -11,6 +11,7 @@
 
 use crate::boundary::Stopped;
 use crate::functions::{FunctionId, Reach};
+use crate::lease::Lease;
 use crate::race::{CallEnded, Race};
 use crate::recording::RunRecording;
 use crate::supervision::Supervision;
@@ -40,6 +41,14 @@ impl Supervision {
         !self.watch.lease.is_valid()
             && self.calls.functions.reach(function) == Reach::Outside
             && !matches!(self.calls.recording, RunRecording::Replaying(_))
+    }
+
+    /// The lease that a call of `function` waits for before it has effects, if its guest goes on
+    /// meanwhile; `None` if it is valid, or not needed. The call has begun then, and its time limit
+    /// with it.
+    #[must_use]
+    pub fn lease_to_wait_for(&self, function: FunctionId) -> Option<Lease> {
+        self.must_park(function).then(|| self.watch.lease.clone())
     }
 
     /// Waits until a call of `function` may begin. If it is to end before it begins, although the run

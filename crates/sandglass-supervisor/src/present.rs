@@ -1,6 +1,7 @@
 //! What a run is doing, since when, and when it was last active, for readers on other threads. The
 //! guest's thread stores it at each crossing of the boundary, in one word and one moment.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use sandglass_model::Monotonic;
 use tokio::sync::Notify;
 
+use crate::accounting::CallName;
 use crate::functions::{FunctionId, Functions};
 use crate::parking::parked_span;
 use crate::run::Phase;
@@ -23,10 +25,14 @@ const SINCE_SHIFT: u32 = WHAT_BITS - 10;
 const QUEUED: u64 = 0;
 const INSTANTIATING: u64 = 1;
 const RUNNING: u64 = 2;
-const FIRST_FUNCTION: u64 = 3;
+const WAITING: u64 = 3;
+const FIRST_FUNCTION: u64 = 4;
 /// Added to a function if its call waits for the lease of the host. A linker has a few thousand
 /// functions, so no number reaches it.
 const PARKED: u64 = 1 << (WHAT_BITS - 1);
+
+/// How many calls in flight are shown.
+const IN_FLIGHT_SHOWN: usize = 16;
 
 /// What a run is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +43,8 @@ pub enum Doing {
     Instantiating,
     /// It is in the guest's own code.
     Guest,
-    /// It is in this host call, named as in reports.
+    /// It is in this host call, named as in reports. Of several calls that a guest waits for, it is the
+    /// oldest.
     HostCall(String),
     /// A host call of it waits for the lease of the host, and has not begun. The text is the name of
     /// [`parked_span`].
@@ -65,6 +72,8 @@ pub struct Present {
     word: AtomicU64,
     /// The name of the call of this word, if it has one of its own.
     about: Mutex<Option<(u64, Arc<str>)>>,
+    /// The calls in flight while the guest goes on, by number, and since when.
+    in_flight: Mutex<BTreeMap<u64, (CallName, Monotonic)>>,
     /// When the last call ended that counts as activity, in nanoseconds; 0 if there was none.
     active_at: AtomicU64,
     /// Whether a reader waits for activity. It spares the calls the lock.
@@ -95,6 +104,37 @@ impl Present {
     pub fn parks(&self, function: FunctionId, now: Monotonic) {
         let what = FIRST_FUNCTION + u64::from(function.number());
         self.word.store(word(what | PARKED, now), Ordering::Relaxed);
+    }
+
+    /// Adds a call that is in flight while the guest goes on.
+    pub(crate) fn add_in_flight(&self, number: u64, name: CallName, since: Monotonic) {
+        lock(&self.in_flight).insert(number, (name, since));
+    }
+
+    /// Removes a call that is no longer in flight.
+    pub(crate) fn remove_in_flight(&self, number: u64) {
+        lock(&self.in_flight).remove(&number);
+    }
+
+    /// From `now` on the guest waits for its calls in flight.
+    pub fn waits(&self, now: Monotonic) {
+        if self.word.load(Ordering::Relaxed) & WHAT_MASK != WAITING {
+            self.word.store(word(WAITING, now), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the run is in a call for which its guest waits.
+    #[must_use]
+    pub fn is_in_call(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & WHAT_MASK >= FIRST_FUNCTION
+    }
+
+    /// The calls that are in flight while the guest goes on, the oldest first, and since when.
+    #[must_use]
+    pub fn in_flight(&self, functions: &Functions) -> Vec<(String, Monotonic)> {
+        let calls = lock(&self.in_flight);
+        let calls = calls.values().take(IN_FLIGHT_SHOWN);
+        calls.map(|(name, since)| (name.text(functions).to_owned(), *since)).collect()
     }
 
     /// A call has ended `now`. It counts as activity unless it only sent a synthetic signal.
@@ -162,6 +202,12 @@ impl Present {
             QUEUED => return (Doing::Queued, None),
             INSTANTIATING => Doing::Instantiating,
             RUNNING => Doing::Guest,
+            WAITING => match lock(&self.in_flight).values().next() {
+                Some((name, since)) => {
+                    return (Doing::HostCall(name.text(functions).to_owned()), Some(*since));
+                }
+                None => Doing::Guest,
+            },
             call if call & PARKED != 0 => {
                 let number = (call & !PARKED).saturating_sub(FIRST_FUNCTION);
                 Doing::Parked(parked_span(functions.at(number).unwrap_or_default()))

@@ -13,6 +13,7 @@ use sandglass_model::{CallOutcome, Clock, Monotonic};
 
 use crate::run::Run;
 use crate::supervision::Supervision;
+use crate::suspended::EndedNote;
 use crate::ticker::Ticker;
 
 /// Why a call was ended although its run goes on.
@@ -62,6 +63,8 @@ pub struct Race {
     /// Why the call is to end before it begins, if it waited for the lease of the host for too long.
     cut_before: Option<CallEnded>,
     end: Option<End>,
+    /// Where a call in flight notes that it was ended; `None` for the present call.
+    ended: Option<EndedNote>,
 }
 
 /// When a call is ended although its run goes on.
@@ -87,7 +90,8 @@ impl Race {
 
     fn limited(run: &Supervision, default: Option<Duration>) -> Self {
         let cut_before = run.watch.cut_before;
-        let race = Self { cut_before, ..Self::new(run.run(), run.clock().shared()) };
+        let ended = run.watch.noting.clone();
+        let race = Self { cut_before, ended, ..Self::new(run.run(), run.clock().shared()) };
         let Some(ticker) = &run.watch.ticker else { return race };
         let name = run.calls.accounting.current(&run.calls.functions);
         let limit = name.and_then(|name| run.guest().call_timeout_of(name)).or(default);
@@ -110,7 +114,21 @@ impl Race {
     pub fn new(run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Self {
         let (run, clock) = (Arc::clone(run), Arc::clone(clock));
         let was_stop_requested = run.is_stop_requested();
-        Self { was_stop_requested, run, clock, cut_before: None, end: None }
+        Self { was_stop_requested, run, clock, cut_before: None, end: None, ended: None }
+    }
+
+    /// When the call is ended although its run goes on; `None` if never.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Monotonic> {
+        self.end.as_ref().map(|end| end.at)
+    }
+
+    fn note(&self, why: CallEnded) {
+        match &self.ended {
+            // It is noted once, because the race ends with it.
+            Some(ended) => drop(ended.set(why)),
+            None => self.run.note_call_ended(why),
+        }
     }
 
     /// Returns the result of `wait`; `None` if the run must end first, and then `wait` is dropped.
@@ -140,8 +158,9 @@ impl Race {
         &self,
         wait: impl Future<Output = Result<T, E>>,
     ) -> Option<Result<T, E>> {
-        if let Some(why) = self.cut_before {
-            self.run.note_call_ended(why);
+        let noted = self.ended.as_ref().and_then(|ended| ended.get().copied());
+        if let Some(why) = self.cut_before.or(noted) {
+            self.note(why);
             return Some(Err(why.into()));
         }
         let mut wait = pin!(self.run(wait));
@@ -151,7 +170,7 @@ impl Race {
                 return Poll::Ready(answer);
             }
             let ended = |why: CallEnded| {
-                self.run.note_call_ended(why);
+                self.note(why);
                 Poll::Ready(Some(Err(why.into())))
             };
             if self.run.is_stop_requested() && !self.was_stop_requested {

@@ -1,5 +1,6 @@
 //! The state of one handler run that host functions touch, whatever engine runs the guest.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::call_spans::CallSpans;
 use crate::capability::Guest;
 use crate::capability::outside::Outside;
 use crate::functions::{FunctionId, Functions};
+use crate::in_flight::InFlight;
 use crate::lease::Lease;
 use crate::measured;
 use crate::origin::Origin;
@@ -20,6 +22,7 @@ use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
 use crate::secret::Secret;
+use crate::suspended::{EndedNote, Suspended};
 use crate::ticker::Ticker;
 
 /// Everything of one handler run that host functions touch: its deadline, its host calls, and what
@@ -49,6 +52,8 @@ pub struct Watch {
     pub(crate) parked: Option<FunctionId>,
     /// Why a call that waited for the lease is to end before it begins.
     pub(crate) cut_before: Option<CallEnded>,
+    /// Where a call notes that something else than its result ended it, if it may be suspended.
+    pub noting: Option<EndedNote>,
     /// Wakes calls that have time limits of their own; `None` if nothing runs.
     pub ticker: Option<Arc<Ticker>>,
     /// When the boundary last read the clock.
@@ -58,6 +63,8 @@ pub struct Watch {
     pub unchecked_until: Monotonic,
     /// How far the run has come.
     pub phase: Phase,
+    /// Whether the guest waits for its calls in flight.
+    pub(crate) is_waiting: bool,
     /// What was running when the run was found to have to end.
     pub(crate) stopped_in: Option<DyingSpan>,
 }
@@ -74,8 +81,8 @@ pub struct DyingSpan {
 measured!(DyingSpan: name, call);
 
 measured!(
-    Watch: run, clock, lease, parked, cut_before, ticker, checked_at, unchecked_until, phase,
-    stopped_in
+    Watch: run, clock, lease, parked, cut_before, noting, ticker, checked_at, unchecked_until,
+    phase, is_waiting, stopped_in
 );
 
 /// The host calls of the run: counted, timed, traced and recorded.
@@ -92,9 +99,15 @@ pub struct Calls {
     /// The recording that is written or replayed.
     pub recording: RunRecording,
     pub(crate) metrics: Metrics,
+    /// The calls in flight; `None` if the guest has one call at a time.
+    pub(crate) in_flight: Option<InFlight>,
+    /// What the run keeps of each of them, by number.
+    pub(crate) suspended: BTreeMap<u64, Suspended>,
 }
 
-measured!(Calls: functions, accounting, while_instantiating, spans, recording, metrics);
+measured!(
+    Calls: functions, accounting, while_instantiating, spans, recording, metrics, in_flight, suspended
+);
 
 /// What a [`Supervision`] begins with.
 #[derive(Debug)]
@@ -117,6 +130,8 @@ pub struct Start {
     pub recording: RunRecording,
     /// The spans of host calls.
     pub spans: CallSpans,
+    /// The calls in flight; `None` if the guest has one call at a time.
+    pub in_flight: Option<InFlight>,
     /// Where host calls are measured.
     pub metrics: Metrics,
     /// The capabilities of the guest.
@@ -155,10 +170,12 @@ impl Supervision {
                 lease: start.lease,
                 parked: None,
                 cut_before: None,
+                noting: None,
                 ticker: start.ticker,
                 checked_at: start.began,
                 unchecked_until,
                 phase: Phase::Instantiating,
+                is_waiting: false,
                 stopped_in: None,
             },
             calls: Calls {
@@ -168,6 +185,8 @@ impl Supervision {
                 spans: start.spans,
                 recording: start.recording,
                 metrics: start.metrics,
+                in_flight: start.in_flight,
+                suspended: BTreeMap::new(),
             },
             guest: start.guest,
             origin: start.origin,
@@ -187,6 +206,7 @@ impl Supervision {
             functions: Arc::default(),
             recording: RunRecording::Off,
             spans: CallSpans::idle(),
+            in_flight: None,
             metrics: Metrics::disabled(),
             guest: Guest::idle(),
             origin: None,
@@ -259,7 +279,8 @@ impl Supervision {
 
     /// What a run that ends now dies in. A call that waits for the lease has the name of
     /// [`parked_span`], because it has not begun. A host call has the name of the innermost open span, or of
-    /// the destination of its request, if the manifest declares one.
+    /// the destination of its request, if the manifest declares one. A guest that waits for several
+    /// calls dies in the oldest of them.
     #[must_use]
     pub fn dying_span(&self) -> DyingSpan {
         let accounting = &self.calls.accounting;
@@ -267,17 +288,27 @@ impl Supervision {
             let name = parked_span(self.calls.functions.name(function));
             return DyingSpan { name, call: None };
         }
-        let Some(since) = accounting.current_since() else {
-            return DyingSpan { name: self.watch.phase.own_span().to_owned(), call: None };
+        let functions = &self.calls.functions;
+        let oldest = self.calls.suspended.values().next().filter(|_| self.watch.is_waiting);
+        let (since, name, call) = match (accounting.current_since(), oldest) {
+            (Some(since), _) => {
+                (since, self.present_span(), self.watch.run.present.function(functions))
+            }
+            (None, Some(oldest)) => {
+                let name = accounting.name_of(oldest.call).text(functions).to_owned();
+                (oldest.call.since, name, Some(functions.name(oldest.function)))
+            }
+            (None, None) => {
+                return DyingSpan { name: self.watch.phase.own_span().to_owned(), call: None };
+            }
         };
         let destination = || {
             let url = self.guest.requests.unfinished_since(since)?;
             self.guest.grants.destinations.name_of(&url).map(str::to_owned)
         };
         let span = self.guest.spans.innermost_declared().map(str::to_owned);
-        let name = span.or_else(destination).unwrap_or_else(|| self.present_span());
-        let call = self.watch.run.present.function(&self.calls.functions).map(str::to_owned);
-        DyingSpan { name, call }
+        let name = span.or_else(destination).unwrap_or(name);
+        DyingSpan { name, call: call.map(str::to_owned) }
     }
 
     /// Returns what was running when the run was found to have to end.
@@ -305,12 +336,14 @@ impl Supervision {
 
     /// Computes the account of the run, which began at `start`, and whose guest is off the CPU since `end`.
     pub fn finish(&mut self, start: Monotonic, end: Monotonic) -> Account {
+        self.settle_withdrawn();
         self.trace_cut_call(end);
-        let Calls { functions, accounting, while_instantiating, recording, metrics, .. } =
-            &mut self.calls;
+        let Calls { functions, accounting, metrics, .. } = &mut self.calls;
         if let Some(name) = accounting.current(functions).map(str::to_owned) {
             metrics.host_call(&name, accounting.cut(end));
         }
+        self.cut_suspended(end);
+        let Calls { functions, accounting, while_instantiating, recording, .. } = &mut self.calls;
         let (calls, calls_omitted) = accounting.calls(functions, start);
         let (requests, requests_omitted) =
             self.guest.requests.report((start, end), accounting.cut_since());

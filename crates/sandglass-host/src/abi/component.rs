@@ -9,6 +9,7 @@ use wasmtime::Store;
 use crate::module::component::Component;
 use crate::store::RunStore;
 
+use super::concurrent::driver::drive;
 use super::world::{Completion, DispatchContext, Failure, Raised, TypedFailure};
 use super::{Called, check_return, result};
 
@@ -26,7 +27,8 @@ pub(super) async fn call(
     super::begin_running(store.data_mut())?;
 
     let context = DispatchContext::of(&store.data().guest().context)?;
-    let result = match handler.call_handle(&mut *store, &context).await {
+    let handled = drive(store, async |store| handler.call_handle(store, &context).await).await;
+    let result = match handled {
         Ok(result) => result,
         Err(error) => Err(Failure::Typed(error.downcast::<Raised>()?.0)),
     };

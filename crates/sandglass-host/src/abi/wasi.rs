@@ -27,7 +27,7 @@ use sandglass_supervisor::measured;
 
 use charges::Charges;
 use sending::{HEADERS_MAX_BYTES, Sending};
-use stdio::LogStream;
+pub(super) use stdio::LogStream;
 
 /// Most resources (streams, pollables, requests) of one handler run: more than a program uses, and a
 /// bound on what one that leaks can keep.
@@ -42,9 +42,12 @@ pub(crate) struct Wasi {
     http: WasiHttpCtx,
     sending: Sending,
     charges: Charges,
+    /// Where the standard output and error go.
+    output: LogStream,
+    error: LogStream,
 }
 
-measured!(in crate::measured::Measured; Wasi: preview1, http, sending, charges);
+measured!(in crate::measured::Measured; Wasi: preview1, http, sending, charges, output, error);
 
 impl WasiView for Wasi {
     fn ctx(&mut self) -> WasiCtxView<'_> {
@@ -59,9 +62,11 @@ impl Wasi {
         if !outside.clock.is_of_the_system() {
             clocks::set(&mut builder, &outside.clock);
         }
+        let output = LogStream::new(log.clone(), Level::Info, &outside);
+        let error = LogStream::new(log.clone(), Level::Warn, &outside);
         let mut preview1 = builder
-            .stdout(LogStream::new(log.clone(), Level::Info, &outside))
-            .stderr(LogStream::new(log.clone(), Level::Warn, &outside))
+            .stdout(output.clone())
+            .stderr(error.clone())
             .allow_tcp(false)
             .allow_udp(false)
             .max_random_size(MAX_RANDOM_BYTES)
@@ -70,7 +75,7 @@ impl Wasi {
         let charges = Charges::new(outside.memory.clone());
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(HEADERS_MAX_BYTES);
-        Self { preview1, http, sending: Sending(outside), charges }
+        Self { preview1, http, sending: Sending(outside), charges, output, error }
     }
 
     fn http(&mut self) -> WasiHttpCtxView<'_> {
@@ -87,6 +92,14 @@ impl Wasi {
     /// The account has no room, or one of them has a type that cannot be measured.
     pub(crate) fn charge(&mut self, numbers: &[u32]) -> wasmtime::Result<()> {
         self.charges.settle(self.preview1.ctx().table, &mut self.sending, numbers)
+    }
+
+    /// Where what the guest writes at this level goes.
+    pub(super) fn log_stream(&self, level: Level) -> LogStream {
+        match level {
+            Level::Info => self.output.clone(),
+            _ => self.error.clone(),
+        }
     }
 
     /// The resources of the guest.
@@ -193,4 +206,4 @@ macro_rules! delegated {
     };
 }
 
-use {delegate, delegated};
+pub(super) use {delegate, delegated};

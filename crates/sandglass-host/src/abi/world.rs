@@ -54,13 +54,21 @@ mod bindings {
     });
 }
 
-use bindings::sandglass::integration as interface;
+pub(crate) use bindings::sandglass::integration as interface;
+pub(crate) use ask::{answered, to_request as to_ask};
+pub(crate) use basics::emit;
+pub(crate) use interface::{ask as wit_ask, signal as wit_signal};
+pub(crate) use signal::to_request as to_signal;
 pub(crate) use bindings::{Completion, DispatchContext, Failure, Integration, IntegrationPre};
 pub(crate) use interface::types::TypedFailure;
 
 /// The index of the first function of this world among those of components.
 const FIRST: usize =
     wasi::command::IMPORTS.len() + wasi::http::IMPORTS.len() + wasi::http::HANDLER.len();
+
+/// The index of the first function behind this world.
+pub(crate) const END: usize =
+    telemetry::END + scratch::IMPORTS.len() + ask::IMPORTS.len() + signal::IMPORTS.len();
 
 /// Links every function of this world.
 pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
@@ -77,7 +85,7 @@ impl interface::types::Host for RunStore {}
 
 impl RunStore {
     /// Notes why the present call fails, for reports, and returns the error as the component gets it.
-    fn failed<E: fmt::Display, T: From<E>>(&mut self, error: E) -> T {
+    pub(crate) fn failed<E: fmt::Display, T: From<E>>(&mut self, error: E) -> T {
         self.guest_mut().note_error(&error);
         error.into()
     }
@@ -112,7 +120,7 @@ fn fields_of(what: &str, text: &str) -> Result<Map<String, Value>, String> {
     check_length(what, text, FIELDS_MAX_BYTES).and_then(|()| object(what, text))
 }
 
-fn check_length(what: &str, text: &str, max: u32) -> Result<(), String> {
+pub(crate) fn check_length(what: &str, text: &str, max: u32) -> Result<(), String> {
     if text.len() > max as usize {
         return Err(format!("{what} has {} bytes, and {max} are allowed", text.len()));
     }

@@ -19,10 +19,15 @@ pub(crate) const HANDLE: &str = "handle";
 /// The world that has this export, for messages.
 const WORLD: &str = Abi::Component.contract();
 
-/// The packages that this host has in one version, each with the prefix of compatible versions and
-/// the name of its version in messages.
-const VERSIONS: [(&str, &str, &str); 2] =
-    [("sandglass:integration/", "0.1.", WORLD), ("wasi:", "0.2.", "WASI 0.2")];
+/// Both worlds, for messages.
+const WORLDS: &str = "sandglass:integration 0.1 and 0.2";
+
+/// The packages of which this host has certain versions: each with the prefixes of compatible ones,
+/// and with their names in messages.
+const VERSIONS: [(&str, [&str; 2], &str); 2] = [
+    ("sandglass:integration/", ["0.1.", "0.2."], WORLDS),
+    ("wasi:", ["0.2.", "0.3."], "WASI 0.2 and 0.3"),
+];
 
 /// A component that is compiled, linked, and known to fit.
 pub(crate) struct Component {
@@ -113,7 +118,8 @@ pub(crate) fn without_version(interface: &str) -> &str {
 pub(crate) fn other_version(interface: &str) -> Option<&'static str> {
     let (name, version) = interface.split_once('@')?;
     let (_, compatible, here) = VERSIONS.iter().find(|(package, ..)| name.starts_with(package))?;
-    let fits = version.starts_with(compatible) && !version.contains('-');
+    let starts = |compatible: &&str| version.starts_with(*compatible);
+    let fits = compatible.iter().any(starts) && !version.contains('-');
     (!fits).then_some(here)
 }
 

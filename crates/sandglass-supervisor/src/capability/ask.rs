@@ -152,12 +152,10 @@ async fn ask_without_permit(
     asks: Arc<dyn Asks>,
     ask: Ask,
 ) -> Result<Answered, AskError> {
-    admitted.release_permit().map_err(AskError::Busy)?;
     // The ask is raced by itself, so that the permit is taken back even if the ask is cut short.
-    let in_time = race.call(perform(asks, ask)).await;
-    let answer = in_time.unwrap_or_else(|| Err(AskError::TimedOut(NOT_IN_TIME.to_owned())));
-    admitted.regain_permit().await;
-    answer
+    let in_time = race.call(perform(asks, ask));
+    let in_time = admitted.without_permit(in_time).await.map_err(AskError::Busy)?;
+    in_time.unwrap_or_else(|| Err(AskError::TimedOut(NOT_IN_TIME.to_owned())))
 }
 
 /// Performs the ask. The receiver belongs to the embedder, and may panic.

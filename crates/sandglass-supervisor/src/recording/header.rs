@@ -14,6 +14,9 @@ const OF_HANDLERS: u32 = 1;
 const OF_NODES: u32 = 2;
 /// The version of recordings of handlers whose contexts contain secrets.
 const WITH_SECRETS: u32 = 3;
+/// The version of recordings of handlers that can have several calls in flight, with or without
+/// secrets in their contexts.
+const WITH_TASKS: u32 = 4;
 
 /// The inputs of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub struct Header {
     pub context: Vec<u8>,
     /// The invoked node, if it is not a handler.
     pub node: Option<Invocation>,
+    /// Whether the guest can have several calls in flight.
+    pub has_tasks: bool,
 }
 
 /// The invocation of a node of a pack.
@@ -47,6 +52,7 @@ impl Header {
         let is_plain = Decoder::new(&self.context).datatype().is_ok_and(|kind| kind == Type::Bytes);
         let (items, version) = match &self.node {
             Some(_) => (6, OF_NODES),
+            None if self.has_tasks => (5, WITH_TASKS),
             None if is_plain => (5, OF_HANDLERS),
             None => (5, WITH_SECRETS),
         };
@@ -71,14 +77,15 @@ impl Header {
         if from.str()? != NAME {
             return Err(no_recording());
         }
-        let is_of_a_node = match (from.u32()?, items) {
-            (OF_HANDLERS | WITH_SECRETS, Some(5)) => false,
+        let version = from.u32()?;
+        let is_of_a_node = match (version, items) {
+            (OF_HANDLERS | WITH_SECRETS | WITH_TASKS, Some(5)) => false,
             (OF_NODES, Some(6)) => true,
-            (OF_HANDLERS | OF_NODES | WITH_SECRETS, _) => return Err(no_recording()),
+            (OF_HANDLERS | OF_NODES | WITH_SECRETS | WITH_TASKS, _) => return Err(no_recording()),
             (other, _) => {
                 return Err(Unreadable(format!(
                     "it has version {other}, and this host plays versions {OF_HANDLERS} to \
-                     {WITH_SECRETS}"
+                     {WITH_TASKS}"
                 )));
             }
         };
@@ -92,7 +99,7 @@ impl Header {
         from.skip()?;
         let context = from.input()[begin..from.position()].to_vec();
         let node = is_of_a_node.then(|| Invocation::read(from)).transpose()?;
-        Ok(Self { module, limits, context, node })
+        Ok(Self { module, limits, context, node, has_tasks: version == WITH_TASKS })
     }
 }
 
@@ -119,6 +126,7 @@ mod tests {
             limits: GuestLimits::default(),
             context: b"\x42{}".to_vec(),
             node: None,
+            has_tasks: false,
         };
         let invocation = Invocation { index: 7, request: b"{\"inputs\":{}}".to_vec() };
         let node = Header { node: Some(invocation), context: vec![0x40], ..handler.clone() };

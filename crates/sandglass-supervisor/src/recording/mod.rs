@@ -10,7 +10,10 @@
 //! A recording is a sequence of CBOR items: a header ([`Header`]), and for each call an array of the
 //! function's name, the hash of its arguments, the arguments in CBOR's diagnostic notation or null,
 //! what the call was about or null, its result or null (the run ended inside it), and what it wrote
-//! to the guest's memory. Recordings are stored in journals, so the format is a contract.
+//! to the guest's memory. If the guest went on while the call was in flight, its result is
+//! `undefined`, and its completion is a later item: an array of the call's number, the point at which
+//! the completion was delivered ([`Completion::point`](crate::in_flight::Completion::point)), and the
+//! result. Recordings are stored in journals, so the format is a contract.
 
 mod diagnostic;
 mod header;

@@ -1,6 +1,7 @@
 //! Writes a recording, call by call, within bounds. A run that exceeds them has no recording, because a
 //! part of it could only replay a part of the run.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use minicbor::Encoder;
@@ -26,6 +27,8 @@ pub struct Recorder {
     out: Vec<u8>,
     calls: u64,
     open: Option<Open>,
+    /// The functions of the calls that are suspended, by number.
+    suspended: BTreeMap<u64, String>,
     seen: SeenSecrets,
     /// Why the run will have no recording.
     given_up: Option<String>,
@@ -35,6 +38,8 @@ pub struct Recorder {
 #[derive(Debug)]
 struct Open {
     function: String,
+    /// Its number, and the point of its completion, if it was suspended.
+    completes: Option<(u64, u64)>,
     about: Option<Arc<str>>,
     answer: Option<Vec<u8>>,
     writes: Vec<Vec<u8>>,
@@ -55,7 +60,16 @@ impl Recorder {
         packer.bytes(context);
         let packed = packer.finish();
         let out = Vec::new();
-        let mut recorder = Self { limits, share, out, calls: 0, open: None, seen, given_up: None };
+        let mut recorder = Self {
+            limits,
+            share,
+            out,
+            calls: 0,
+            open: None,
+            suspended: BTreeMap::new(),
+            seen,
+            given_up: None,
+        };
         match packed {
             Ok(context) => {
                 recorder.out = Header { context, ..header }.write();
@@ -88,7 +102,7 @@ impl Recorder {
         self.out = out.into_writer();
         let function = function.to_owned();
         self.open =
-            Some(Open { function, about: None, answer: None, writes: Vec::new(), written: 0 });
+            Some(Open { function, completes: None, about: None, answer: None, writes: Vec::new(), written: 0 });
         self.check_size();
     }
 
@@ -96,6 +110,32 @@ impl Recorder {
         if let Some(open) = &mut self.open {
             open.about = Some(Arc::clone(name));
         }
+    }
+
+    /// Notes that the present call is suspended: its completion is an item of its own.
+    pub(super) fn suspend(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        self.suspended.insert(self.calls, open.function);
+        let mut out = Encoder::new(std::mem::take(&mut self.out));
+        out.encode(open.about.as_deref())
+            .and_then(|out| out.undefined()?.array(0))
+            .expect("writing to a Vec cannot fail");
+        self.out = out.into_writer();
+        self.check_size();
+    }
+
+    /// Notes that the completion of call `number` is delivered at this `point`.
+    pub(super) fn resume(&mut self, number: u64, point: u64) {
+        self.complete();
+        let Some(function) = self.suspended.remove(&number) else { return };
+        self.open = Some(Open {
+            function,
+            completes: Some((number, point)),
+            about: None,
+            answer: None,
+            writes: Vec::new(),
+            written: 0,
+        });
     }
 
     /// Notes that the call wrote `bytes` at `at` of the guest's memory.
@@ -159,6 +199,10 @@ impl Recorder {
     /// Writes the rest of the present call, whether it has returned or not.
     fn complete(&mut self) {
         let Some(open) = self.open.take() else { return };
+        if let Some((number, point)) = open.completes {
+            self.complete_suspended(number, point, open.answer);
+            return;
+        }
         let mut out = Encoder::new(std::mem::take(&mut self.out));
         out.encode(open.about.as_deref()).expect("writing to a Vec cannot fail");
         match open.answer {
@@ -168,6 +212,20 @@ impl Recorder {
         out.array(open.writes.len() as u64).expect("writing to a Vec cannot fail");
         self.out = out.into_writer();
         self.out.extend(open.writes.into_iter().flatten());
+        self.check_size();
+    }
+
+    /// Writes the completion of a call that was suspended. If the run ended before the guest learned of
+    /// it, there was none.
+    fn complete_suspended(&mut self, number: u64, point: u64, answer: Option<Vec<u8>>) {
+        let Some(answer) = answer else { return };
+        let mut out = Encoder::new(std::mem::take(&mut self.out));
+        out.array(3)
+            .and_then(|out| out.u64(number)?.u64(point))
+            .expect("writing to a Vec cannot fail")
+            .writer_mut()
+            .extend(answer);
+        self.out = out.into_writer();
         self.check_size();
     }
 
@@ -204,6 +262,7 @@ impl Recorder {
         self.given_up.get_or_insert(why);
         self.out = Vec::new();
         self.open = None;
+        self.suspended.clear();
         self.share.shrink(0);
     }
 

@@ -14,6 +14,7 @@ use super::run_recording::Source;
 use super::secrets::{GivenSecrets, SeenSecrets};
 use super::{COMPARED_BYTES, COMPARED_BYTES_OF_CALL, Header, RESULT_SETTERS, hash};
 use crate::boundary::Stopped;
+use crate::in_flight::{Completion, Schedule};
 use crate::opaque::opaque;
 use crate::run::Phase;
 use crate::secret::Redactor;
@@ -36,6 +37,8 @@ pub enum End {
         /// Why.
         cause: Cause,
     },
+    /// The replay ends after this call, which the recorded run did not.
+    Until(u64),
 }
 
 /// One replayed host call.
@@ -47,8 +50,9 @@ pub struct ReplayedCall {
     pub function: String,
     /// The arguments of the replayed call, in CBOR's diagnostic notation, shortened.
     pub arguments: String,
-    /// The recorded result, in the same form; `None` if the run ended inside this call, or if the replay
-    /// has executed the function, because it sets the guest's result.
+    /// The recorded result, in the same form; `None` if the run ended inside this call, if the guest
+    /// went on while it was in flight (then the call is reported again when it completes), or if the
+    /// replay has executed the function, because it sets the guest's result.
     pub answer: Option<String>,
 }
 
@@ -89,6 +93,8 @@ pub struct Replayer {
     seen: SeenSecrets,
     end: End,
     open: Option<Open>,
+    /// The functions of the calls in flight, by number.
+    suspended: BTreeMap<u64, String>,
     /// Whether the last call failed, and its error was not read yet.
     failed: bool,
     about: Option<Arc<str>>,
@@ -111,8 +117,34 @@ struct Entry<'a> {
     about: Option<&'a str>,
     /// The position of its result, if it has one.
     answer: Option<usize>,
+    /// Whether the guest went on while the call was in flight.
+    is_suspended: bool,
     writes: usize,
     end: usize,
+}
+
+/// The completion of a call in flight, in a recording.
+struct CompletionEntry {
+    call: u64,
+    point: u64,
+    /// The position of its result.
+    answer: usize,
+    end: usize,
+}
+
+impl CompletionEntry {
+    /// Reads the item at `at`; `None` if it is a call.
+    fn read(recording: &[u8], at: usize) -> Result<Option<Self>, Unreadable> {
+        let mut from = Decoder::new(recording);
+        from.set_position(at);
+        if from.array()? != Some(3) {
+            return Ok(None);
+        }
+        let (call, point) = (from.u64()?, from.u64()?);
+        let answer = from.position();
+        from.skip()?;
+        Ok(Some(Self { call, point, answer, end: from.position() }))
+    }
 }
 
 impl<'a> Entry<'a> {
@@ -124,11 +156,14 @@ impl<'a> Entry<'a> {
         }
         let (function, hash) = (from.str()?, from.u64()?);
         let (arguments, about) = (from.decode()?, from.decode()?);
-        let answer = (from.datatype()? != Type::Null).then(|| from.position());
+        let is_suspended = from.datatype()? == Type::Undefined;
+        let has_answer = !is_suspended && from.datatype()? != Type::Null;
+        let answer = has_answer.then(|| from.position());
         from.skip()?;
         let writes = from.position();
         from.skip()?;
-        Ok(Self { function, hash, arguments, about, answer, writes, end: from.position() })
+        let end = from.position();
+        Ok(Self { function, hash, arguments, about, answer, is_suspended, writes, end })
     }
 }
 
@@ -163,11 +198,36 @@ impl Replayer {
             redactor,
             end,
             open: None,
+            suspended: BTreeMap::new(),
             failed: false,
             about: None,
             watcher,
             progress: Arc::default(),
         })
+    }
+
+    /// The completions of calls in flight, for a guest with tasks.
+    ///
+    /// # Errors
+    /// An item cannot be read.
+    pub fn schedule(&self) -> Result<Schedule, Unreadable> {
+        let is_cut = !matches!(self.end, End::ByItself);
+        let mut schedule = Schedule { is_cut, ..Schedule::default() };
+        let mut at = self.next;
+        while at < self.recording.len() {
+            at = match CompletionEntry::read(&self.recording, at)? {
+                Some(CompletionEntry { call, point, end, .. }) => {
+                    let begun = schedule.calls;
+                    schedule.completions.push_back(Completion { call, point, begun });
+                    end
+                }
+                None => {
+                    schedule.calls += 1;
+                    Entry::read(&self.recording, at)?.end
+                }
+            };
+        }
+        Ok(schedule)
     }
 
     /// The state of the replay, which outlives the run.
@@ -192,6 +252,9 @@ impl Replayer {
         let came = ActualCall { function, arguments: shown(&packed, &self.seen) };
         if self.next >= recording.len() {
             return Err(self.differs("a host call too many", "no further host call", &came));
+        }
+        if let Some(recorded) = self.next_completion()? {
+            return Err(self.differs("a host call while the recorded guest waited", recorded, &came));
         }
         let entry = Entry::read(&recording, self.next).map_err(|why| self.unreadable(&why))?;
         let recorded = format!("`{}` {}", entry.function, entry.arguments.unwrap_or_default());
@@ -236,6 +299,10 @@ impl Replayer {
                 Err(Stopped(cause))
             }
             _ if is_executed => Ok(Source::Function),
+            _ if entry.is_suspended => {
+                self.suspended.insert(number, entry.function.to_owned());
+                Ok(Source::Recording)
+            }
             (Some(answer), _) => {
                 self.open = Some(Open { answer, writes: entry.writes });
                 Ok(Source::Recording)
@@ -245,6 +312,73 @@ impl Replayer {
                 "nothing: the run ended there",
                 came,
             )),
+        }
+    }
+
+    /// Describes the completion that comes next in the recording; `None` if something else does.
+    fn next_completion(&self) -> Result<Option<String>, Stopped> {
+        let next = CompletionEntry::read(&self.recording, self.next);
+        let next = next.map_err(|why| self.unreadable(&why))?;
+        Ok(next.map(|completion| {
+            let function = self.suspended.get(&completion.call).map_or("?", String::as_str);
+            format!("the completion of call {}, `{function}`", completion.call)
+        }))
+    }
+
+    /// Whether the last call, which matches the recording, was suspended then.
+    #[must_use]
+    pub fn is_suspended(&self, number: u64) -> bool {
+        self.suspended.contains_key(&number)
+    }
+
+    /// Compares that the completion of call `number` is delivered now, and opens its result.
+    pub(super) fn resume(&mut self, number: u64) -> Result<(), Stopped> {
+        let recording = Arc::clone(&self.recording);
+        let next = CompletionEntry::read(&recording, self.next);
+        let function = self.suspended.remove(&number).unwrap_or_default();
+        match next.map_err(|why| self.unreadable(&why))? {
+            Some(CompletionEntry { call, answer, end, .. }) if call == number => {
+                self.next = end;
+                self.open = Some(Open { answer, writes: end });
+                if let Some(watcher) = &self.watcher {
+                    watcher(&ReplayedCall {
+                        number,
+                        function,
+                        arguments: String::new(),
+                        answer: Some(shown(&recording[answer..end], &self.seen)),
+                    });
+                }
+                Ok(())
+            }
+            _ => {
+                let came = format!("the completion of call {number}, `{function}`");
+                Err(self.differ("another completion", self.describe_next(), came))
+            }
+        }
+    }
+
+    /// Returns the error for a guest that waits where the recorded one did not, or for something else.
+    pub(crate) fn stalled(&self) -> Stopped {
+        let waits: Vec<_> =
+            self.suspended.iter().map(|(call, function)| format!("call {call}, `{function}`")).collect();
+        let came = match waits.as_slice() {
+            [] => "the guest waits for no host call".to_owned(),
+            waits => format!("the guest waits for {}", waits.join(" and ")),
+        };
+        self.differ("a guest that waits", self.describe_next(), came)
+    }
+
+    /// Describes the next item of the recording.
+    fn describe_next(&self) -> String {
+        if self.next >= self.recording.len() {
+            return "nothing further".to_owned();
+        }
+        match self.next_completion() {
+            Ok(Some(completion)) => completion,
+            _ => match Entry::read(&self.recording, self.next) {
+                Ok(entry) => format!("`{}`", entry.function),
+                Err(why) => why.to_string(),
+            },
         }
     }
 
@@ -333,10 +467,17 @@ impl Replayer {
 
     /// Returns why the run must end at `point`; `None` if the recorded one was not ended there.
     pub fn ends_at(&self, point: EndPoint, phase: Phase) -> Option<Cause> {
-        let End::At { point: end, phase: in_phase, cause } = self.end else { return None };
-        if phase < in_phase {
-            return None;
-        }
+        let (end, cause) = match self.end {
+            End::ByItself => return None,
+            End::Until(call) => (EndPoint { place: CallPlace::After, call }, Cause::Cancel),
+            // Completions may follow the last call.
+            End::At { phase: in_phase, .. }
+                if phase < in_phase || self.next < self.recording.len() =>
+            {
+                return None;
+            }
+            End::At { point, cause, .. } => (point, cause),
+        };
         // How far the guest gets after its last call depends on time, so the entry of the next call
         // counts as well.
         let behind = EndPoint { place: CallPlace::Before, call: end.call.saturating_add(1) };
@@ -371,11 +512,8 @@ impl Replayer {
 
 impl Drop for Replayer {
     fn drop(&mut self) {
-        let entry = (self.next < self.recording.len()).then(|| {
-            let entry = Entry::read(&self.recording, self.next);
-            entry.map_or_else(|why| why.to_string(), |entry| format!("`{}`", entry.function))
-        });
-        lock(&self.progress).next = entry;
+        let is_whole = self.next >= self.recording.len();
+        lock(&self.progress).next = (!is_whole).then(|| self.describe_next());
     }
 }
 

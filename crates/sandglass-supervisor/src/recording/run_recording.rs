@@ -69,6 +69,30 @@ impl RunRecording {
         }
     }
 
+    /// The present call is suspended.
+    pub fn suspend(&mut self) {
+        if let Self::Recording(recorder) = self {
+            recorder.suspend();
+        }
+    }
+
+    /// Notes or compares that the completion of call `number` is delivered at this point.
+    ///
+    /// # Errors
+    /// The recording has something else here.
+    pub fn resume(&mut self, number: u64, point: u64) -> Result<Source, Stopped> {
+        match self {
+            Self::Off => Ok(Source::Function),
+            Self::Recording(recorder) => {
+                recorder.resume(number, point);
+                Ok(Source::Function)
+            }
+            Self::Replaying(replayer) => {
+                replayer.resume(number).map(|()| Source::Recording)
+            }
+        }
+    }
+
     /// Notes what the present call wrote to the guest's memory.
     pub fn wrote(&mut self, at: u32, bytes: &[u8]) {
         if let Self::Recording(recorder) = self {

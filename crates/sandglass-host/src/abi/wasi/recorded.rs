@@ -2,12 +2,14 @@
 //! left out, because there are no files, and sockets are refused.
 
 use wasmtime_wasi::p2::bindings::{clocks, filesystem, io, sockets};
+use wasmtime_wasi::p3::bindings as current;
 use wasmtime_wasi_http::p2::bindings::http::types as http;
 
 use crate::abi::passed::{never_returned, records, variants};
 
 records! {
     clocks::wall_clock::Datetime { seconds, nanoseconds } of 2;
+    current::clocks::system_clock::Instant { seconds, nanoseconds } of 2;
     http::DnsErrorPayload { rcode, info_code } of 2;
     http::TlsAlertReceivedPayload { alert_id, alert_message } of 2;
     http::FieldSizePayload { field_name, field_size } of 2;

@@ -11,6 +11,7 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
+use crate::measured::Measured;
 use sandglass_supervisor::capability::log::{GuestLog, LINE_MAX_BYTES, Level};
 use sandglass_supervisor::capability::outside::Outside;
 use sandglass_supervisor::run::Run;
@@ -21,7 +22,7 @@ const KEPT_BYTES: usize = 4 * LINE_MAX_BYTES as usize;
 
 /// One of the two streams. Clones write to the same.
 #[derive(Clone)]
-pub(super) struct LogStream(Arc<Mutex<Lines>>);
+pub(in crate::abi) struct LogStream(Arc<Mutex<Lines>>);
 
 struct Lines {
     log: GuestLog,
@@ -32,10 +33,22 @@ struct Lines {
     partial: Vec<u8>,
 }
 
+impl Measured for LogStream {
+    fn uncharged_bytes(&self) -> u64 {
+        // At most the beginning of one line.
+        0
+    }
+}
+
 impl LogStream {
     pub(super) fn new(log: GuestLog, level: Level, outside: &Outside) -> Self {
         let (run, clock) = (Arc::clone(&outside.run), Arc::clone(&outside.clock));
         Self(Arc::new(Mutex::new(Lines { log, level, run, clock, partial: Vec::new() })))
+    }
+
+    /// Appends `bytes`.
+    pub(in crate::abi) fn append(&self, bytes: &[u8]) {
+        self.lines().write(bytes);
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {

@@ -1,12 +1,13 @@
 //! `sandglass:integration/ask`: asking another entity to take an action.
 
-use sandglass_model::{AskError, AskUntil, EntityRef};
+use sandglass_model::{Answered, AskError, AskUntil, EntityRef};
 use serde_json::Value;
 use wasmtime::Result;
 
-use super::interface::ask::{self, Error, ErrorKind, Until};
+use super::interface::ask::{self, Answer, Error, ErrorKind, Until};
 use super::{object, scratch, telemetry};
 use crate::boundary::imports;
+use crate::store::RunStore;
 use sandglass_supervisor::capability::ask::{self as capability, Request as CapabilityRequest};
 
 imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
@@ -18,18 +19,26 @@ imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
                     Ok(wait) => wait,
                     Err(error) => return Ok(Some(Err(store.failed(error)))),
                 };
-                let Some(answered) = race.run(wait).await else { return Ok(None) };
-                Ok(Some(answered.map_err(|error| store.failed(error)).map(|answered| Answer {
-                    sequence: answered.sequence.0,
-                    state: answered.state,
-                    fields: Value::from_iter(answered.fields).to_string(),
-                })))
+                let Some(answer) = race.run(wait).await else { return Ok(None) };
+                Ok(Some(answered(store, answer)))
             }
         }
     }
 }
 
-fn to_request(request: ask::Request) -> Result<CapabilityRequest, AskError> {
+/// The result of an ask, as components get it.
+pub(crate) fn answered(
+    store: &mut RunStore,
+    answered: Result<Answered, AskError>,
+) -> Result<Answer, Error> {
+    answered.map_err(|error| store.failed(error)).map(|answered| Answer {
+        sequence: answered.sequence.0,
+        state: answered.state,
+        fields: Value::from_iter(answered.fields).to_string(),
+    })
+}
+
+pub(crate) fn to_request(request: ask::Request) -> Result<CapabilityRequest, AskError> {
     let size = request.params.len();
     if size > capability::REQUEST_MAX_BYTES as usize {
         return Err(AskError::Invalid(format!(

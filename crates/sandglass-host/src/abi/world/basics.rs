@@ -7,6 +7,7 @@ use wasmtime::{Error, Result};
 use super::interface::{clock, context, fail, log, progress, secrets};
 use super::{FIRST, Raised, check_length, fields_of};
 use crate::boundary::imports;
+use crate::store::RunStore;
 use sandglass_supervisor::capability::log::Level as LogLevel;
 use sandglass_supervisor::capability::signal;
 
@@ -71,9 +72,7 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/progress" in progress {
         Host {
             instant "emit" fn emit(store, progress: Json) -> Result<Result<(), String>> {
-                Ok(check_length("the progress", &progress, signal::SIGNAL_MAX_BYTES)
-                    .and_then(|()| signal::progress(&progress))
-                    .map(|progress| store.guest_mut().progress(progress)))
+                Ok(emit(store, &progress))
             }
             instant "heartbeat" fn heartbeat(store) -> Result<()> {
                 store.guest_mut().heartbeat();
@@ -93,6 +92,13 @@ imports! { IMPORTS from FIRST;
             }
         }
     }
+}
+
+/// Reports progress.
+pub(crate) fn emit(store: &mut RunStore, progress: &str) -> Result<(), String> {
+    check_length("the progress", progress, signal::SIGNAL_MAX_BYTES)
+        .and_then(|()| signal::progress(progress))
+        .map(|progress| store.guest_mut().progress(progress))
 }
 
 impl From<log::Level> for LogLevel {

@@ -24,7 +24,7 @@ imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len() + ask::IMPORTS.l
     }
 }
 
-fn to_request(notice: signal::Notice) -> Result<Request, SignalError> {
+pub(crate) fn to_request(notice: signal::Notice) -> Result<Request, SignalError> {
     let entity = format!("{}/{}", notice.entity_type, notice.entity_id);
     let entity: EntityRef =
         entity.parse().map_err(|error| SignalError::Invalid(format!("no entity: {error}")))?;

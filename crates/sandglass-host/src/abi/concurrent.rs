@@ -1,0 +1,240 @@
+//! What only asynchronous components have: host functions that several tasks of a guest can wait in at
+//! the same time, streams and futures, and the event loop that drives such a guest.
+//!
+//! `supervisor::in_flight` explains when a guest learns that one of its calls has completed.
+
+mod denied;
+pub(crate) mod driver;
+mod stdio;
+mod wasi;
+mod world;
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use sandglass_model::Monotonic;
+use sandglass_supervisor::capability::time;
+use sandglass_supervisor::functions::{FunctionId, Functions};
+use sandglass_supervisor::in_flight::{Delivered, Work};
+use sandglass_supervisor::race::{CallEnded, Race};
+use sandglass_supervisor::recording::{Packer, RunRecording};
+use sandglass_supervisor::suspended::EndedNote;
+use wasmtime::component::{Accessor, HasSelf, Linker};
+use wasmtime::{Error, Result};
+
+use crate::abi::passed::{Passed, Recorded};
+use crate::boundary::{self, Entered};
+use crate::store::RunStore;
+
+/// The index of the first function of this module among those of components.
+const FIRST: usize = super::world::END;
+
+/// Access to the store between two steps of an asynchronous function.
+type Calling = Accessor<RunStore, HasSelf<RunStore>>;
+
+/// Links what asynchronous components import.
+pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+    wasi::IMPORTS.into_iter().for_each(|imports| functions.add_imports(imports));
+    functions.add_imports(world::IMPORTS);
+    wasi::link(linker)?;
+    world::link(linker)?;
+    denied::link(linker, functions)
+}
+
+/// What a call waits for, in a form that needs no store. `None` if it lost the race with the end of
+/// its run.
+type Wait<W> = Pin<Box<dyn Future<Output = Option<W>> + Send>>;
+
+/// What a function does when it is called.
+enum Begun<W, R> {
+    /// It waits, and is polled after this moment in any case.
+    Waits(Wait<W>, Option<Monotonic>),
+    /// It has its result at once.
+    Has(R),
+}
+
+impl<W, R> Begun<W, R> {
+    fn waits(wait: impl Future<Output = Option<W>> + Send + 'static) -> Self {
+        Self::Waits(Box::pin(wait), None)
+    }
+}
+
+/// How far a call comes before its guest goes on.
+enum Step<R> {
+    Returned(R),
+    /// What it waited for was there at once.
+    Ready(Entered),
+    Suspended {
+        number: u64,
+        delivered: Delivered,
+        entered: Entered,
+    },
+}
+
+/// Where the work of a call stores what it waited for.
+type Output<W> = Arc<Mutex<Option<W>>>;
+
+/// Calls an asynchronous `function`: enters, begins, waits while the guest goes on, and leaves with
+/// what `finish` makes of what it waited for. If that is there at once, the guest does not wait.
+///
+/// # Errors
+/// The run must end.
+async fn call<W: Send + 'static, R: Recorded>(
+    calling: &Calling,
+    function: FunctionId,
+    arguments: impl FnOnce(&mut Packer<'_>),
+    begin: impl FnOnce(&mut RunStore, Race) -> Result<Begun<W, R>>,
+    finish: impl FnOnce(&mut RunStore, W) -> Result<R>,
+) -> Result<R> {
+    let output = Output::default();
+    let step =
+        calling.with(|mut access| enter(access.get(), function, arguments, begin, &output))?;
+    let (number, delivered, entered) = match step {
+        Step::Returned(result) => return Ok(result),
+        Step::Ready(entered) => {
+            return calling.with(|mut access| leave(access.get(), entered, &output, finish));
+        }
+        Step::Suspended { number, delivered, entered } => (number, delivered, entered),
+    };
+    delivered.await;
+    calling.with(|mut access| {
+        let store = access.get();
+        store.resume(number)?;
+        leave(store, entered, &output, finish)
+    })
+}
+
+/// Lets a call of `function` pass that has no arguments and no result that could be recorded.
+///
+/// # Errors
+/// The run must end.
+fn pass(store: &mut RunStore, function: FunctionId) -> Result<()> {
+    let entered = boundary::enter(store, function, |_| {})?;
+    boundary::execute(store, entered, |_| Ok(()))
+}
+
+/// Calls a `function` that never waits, with one argument.
+///
+/// # Errors
+/// The run must end.
+fn at_once<R: Recorded>(
+    calling: &Calling,
+    function: FunctionId,
+    argument: &impl Passed,
+    act: impl FnOnce(&mut RunStore) -> R,
+) -> Result<R> {
+    calling.with(|mut access| {
+        let store = access.get();
+        let entered = boundary::enter(store, function, |to| argument.pass(to))?;
+        boundary::execute(store, entered, |store| Ok(act(store)))
+    })
+}
+
+/// Calls a `function` that waits for a time, with one argument.
+///
+/// # Errors
+/// The run must end.
+async fn sleep(
+    calling: &Calling,
+    function: FunctionId,
+    argument: &impl Passed,
+    duration: impl FnOnce(&mut RunStore) -> Duration,
+) -> Result<()> {
+    let begin = |store: &mut RunStore, _: Race| {
+        let duration = duration(store);
+        if duration.is_zero() {
+            return Ok(Begun::Has(()));
+        }
+        let (at, wait) = time::sleep(store, duration);
+        Ok(Begun::Waits(Box::pin(async { Some(wait.await) }), Some(at)))
+    };
+    call(calling, function, |to| argument.pass(to), begin, |_, ()| Ok(())).await
+}
+
+/// Begins a call, and suspends it if it has to wait.
+fn enter<W: Send + 'static, R: Recorded>(
+    store: &mut RunStore,
+    function: FunctionId,
+    arguments: impl FnOnce(&mut Packer<'_>),
+    begin: impl FnOnce(&mut RunStore, Race) -> Result<Begun<W, R>>,
+    output: &Output<W>,
+) -> Result<Step<R>> {
+    let entered = boundary::enter(store, function, arguments)?;
+    let number = store.calls();
+    if let RunRecording::Replaying(replayer) = &store.calls.recording {
+        if replayer.is_suspended(number) {
+            return suspend(store, function, entered, EndedNote::default(), None);
+        }
+        if let Some(recorded) = entered.recorded(store) {
+            return boundary::leave(store, entered, recorded).map(Step::Returned);
+        }
+    }
+    let ended = EndedNote::default();
+    store.watch.noting = Some(Arc::clone(&ended));
+    let race = Race::of(store);
+    let begun = begin(store, race);
+    // The function may have named the call, for which the manifest may have another time limit.
+    let limits = [Race::of(store).ends_at(), Race::inside(store).ends_at()];
+    let parking = Race::of(store);
+    store.watch.noting = None;
+    let (wait, wakes_at) = match begun? {
+        Begun::Has(result) => {
+            return boundary::leave(store, entered, Ok::<_, Error>(result)).map(Step::Returned);
+        }
+        Begun::Waits(wait, wakes_at) => (wait, wakes_at),
+    };
+    let stored = Arc::clone(output);
+    let lease = store.lease_to_wait_for(function);
+    let mut work: Work = Box::pin(async move {
+        if let Some(lease) = lease {
+            let valid = async { Ok::<_, CallEnded>(lease.valid().await) };
+            // If something else ends the call, its own race knows.
+            let _ = parking.call(valid).await;
+        }
+        let output = wait.await;
+        *stored.lock().unwrap_or_else(PoisonError::into_inner) = output;
+    });
+    // Its task is not known yet; one that has to wait is polled again there.
+    let is_ready = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    if is_ready {
+        if let Some(why) = ended.get() {
+            store.run().note_call_ended(*why);
+        }
+        return Ok(Step::Ready(entered));
+    }
+    let moments = limits.into_iter().chain([wakes_at]).flatten().collect();
+    suspend(store, function, entered, ended, Some((work, moments)))
+}
+
+/// Suspends the present call until its completion is delivered. A replay has no work.
+fn suspend<R>(
+    store: &mut RunStore,
+    function: FunctionId,
+    entered: Entered,
+    ended: EndedNote,
+    work: Option<(Work, Vec<Monotonic>)>,
+) -> Result<Step<R>> {
+    let number = store.suspend(function, ended)?;
+    let in_flight = store.in_flight().ok_or_else(|| Error::msg("the guest has no tasks"))?;
+    let delivered = in_flight.add(number, work);
+    Ok(Step::Suspended { number, delivered, entered })
+}
+
+/// Ends a call with what it waited for, or with its recorded result.
+fn leave<W, R: Recorded>(
+    store: &mut RunStore,
+    entered: Entered,
+    output: &Output<W>,
+    finish: impl FnOnce(&mut RunStore, W) -> Result<R>,
+) -> Result<R> {
+    let result = match entered.recorded(store) {
+        Some(recorded) => recorded.map(Some),
+        None => {
+            let output = output.lock().unwrap_or_else(PoisonError::into_inner).take();
+            output.map(|output| finish(store, output)).transpose()
+        }
+    };
+    boundary::leave_race(store, entered, result)
+}

@@ -1,0 +1,198 @@
+//! `sandglass:integration@0.2.0`, the world of asynchronous handlers: what has changed since 0.1. The
+//! rest is `abi::world`.
+
+use std::time::Duration;
+
+use sandglass_supervisor::capability::{ask, entity_signal};
+use sandglass_supervisor::functions::{Class, FunctionId, Import};
+use wasmtime::Result;
+use wasmtime::component::{HasSelf, Linker};
+
+use super::{Begun, Calling, call, wasi};
+use crate::abi::passed::Passed;
+use crate::abi::world;
+use crate::store::RunStore;
+
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    reason = "generated, and described in the WIT package"
+)]
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: ["../sandglass-guest/wit", "../sandglass-guest/wit-0.2"],
+        world: "sandglass:integration/integration@0.2.0",
+        imports: { default: trappable },
+        exports: { default: async },
+        with: {
+            "sandglass:integration/types@0.1.1": crate::abi::world::interface::types,
+            "sandglass:integration/http@0.1.1": crate::abi::world::interface::http,
+            "sandglass:integration/ask@0.1.1": crate::abi::world::interface::ask,
+            "sandglass:integration/signal@0.1.1": crate::abi::world::interface::signal,
+            "sandglass:integration/log@0.1.1": crate::abi::world::interface::log,
+            "sandglass:integration/context@0.1.1": crate::abi::world::interface::context,
+            "sandglass:integration/clock@0.1.1": crate::abi::world::interface::clock,
+            "sandglass:integration/spans@0.1.1": crate::abi::world::interface::spans,
+            "sandglass:integration/metrics@0.1.1": crate::abi::world::interface::metrics,
+            "sandglass:integration/scratch@0.1.1": crate::abi::world::interface::scratch,
+            "sandglass:integration/fail@0.1.1": crate::abi::world::interface::fail,
+        },
+        require_store_data_send: true,
+    });
+}
+
+use bindings::sandglass::integration0_2_0 as interface;
+
+/// Functions that only this host calls: they are steps of streams, which have no names of their own.
+const READ_BODY: &str = "[read]response.body";
+const WRITE_BODY: &str = "[write]request.body";
+
+const HTTP: &str = "sandglass:integration/http@0.2";
+const SECRETS: &str = "sandglass:integration/secrets@0.2";
+const TIMER: &str = "sandglass:integration/timer@0.2";
+const PROGRESS: &str = "sandglass:integration/progress@0.2";
+const ASK: &str = "sandglass:integration/ask@0.2";
+const SIGNAL: &str = "sandglass:integration/signal@0.2";
+
+const fn waiting(interface: &'static str, function: &'static str) -> Import {
+    Import { interface, function, class: Class::Async }
+}
+
+const fn instant(interface: &'static str, function: &'static str) -> Import {
+    Import { interface, function, class: Class::Instant }
+}
+
+pub(super) const IMPORTS: &[Import] = &[
+    waiting(HTTP, "send"),
+    waiting(HTTP, READ_BODY),
+    waiting(HTTP, WRITE_BODY),
+    waiting(SECRETS, "get"),
+    waiting(TIMER, "sleep"),
+    instant(PROGRESS, "emit"),
+    instant(PROGRESS, "heartbeat"),
+    instant(PROGRESS, "set-status"),
+    waiting(ASK, "ask"),
+    waiting(SIGNAL, "send"),
+];
+
+/// The id of a function of this world.
+const fn id(interface: &str, function: &str) -> FunctionId {
+    FunctionId::of(wasi::END, IMPORTS, interface, function)
+}
+
+/// Links every function of this world that `abi::world` does not have.
+pub(super) fn link(linker: &mut Linker<RunStore>) -> Result<()> {
+    interface::secrets::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)?;
+    interface::timer::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)?;
+    interface::progress::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)?;
+    interface::ask::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)?;
+    interface::signal::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)
+}
+
+impl interface::secrets::Host for RunStore {}
+impl interface::timer::Host for RunStore {}
+impl interface::progress::Host for RunStore {}
+impl interface::ask::Host for RunStore {}
+impl interface::signal::Host for RunStore {}
+
+impl interface::secrets::HostWithStore<RunStore> for HasSelf<RunStore> {
+    async fn get(calling: &Calling, name: String) -> Result<Result<String, String>> {
+        const FUNCTION: FunctionId = id(SECRETS, "get");
+        let asked = name.clone();
+        call(
+            calling,
+            FUNCTION,
+            |to| name.pass(to),
+            |store, race| {
+                let wait = store.guest().secret(asked);
+                Ok(Begun::waits(async move { race.call(wait).await }))
+            },
+            |store, secret| {
+                Ok(match secret {
+                    Ok(secret) => {
+                        store.give_secret(&name, &secret);
+                        Ok(secret.expose().to_owned())
+                    }
+                    Err(why) => Err(store.failed(why)),
+                })
+            },
+        )
+        .await
+    }
+}
+
+impl interface::timer::HostWithStore<RunStore> for HasSelf<RunStore> {
+    async fn sleep(calling: &Calling, ms: u64) -> Result<()> {
+        const FUNCTION: FunctionId = id(TIMER, "sleep");
+        super::sleep(calling, FUNCTION, &ms, |_| Duration::from_millis(ms)).await
+    }
+}
+
+impl interface::progress::HostWithStore<RunStore> for HasSelf<RunStore> {
+    async fn emit(calling: &Calling, progress: String) -> Result<Result<(), String>> {
+        const FUNCTION: FunctionId = id(PROGRESS, "emit");
+        super::at_once(calling, FUNCTION, &progress, |store| world::emit(store, &progress))
+    }
+
+    async fn heartbeat(calling: &Calling) -> Result<()> {
+        const FUNCTION: FunctionId = id(PROGRESS, "heartbeat");
+        super::at_once(calling, FUNCTION, &(), |store| store.guest_mut().heartbeat())
+    }
+
+    async fn set_status(calling: &Calling, status: String) -> Result<()> {
+        const FUNCTION: FunctionId = id(PROGRESS, "set-status");
+        super::at_once(calling, FUNCTION, &status, |store| {
+            store.guest_mut().status(status.clone());
+        })
+    }
+}
+
+impl interface::ask::HostWithStore<RunStore> for HasSelf<RunStore> {
+    async fn ask(
+        calling: &Calling,
+        request: world::wit_ask::Request,
+    ) -> Result<Result<world::wit_ask::Answer, world::wit_ask::Error>> {
+        const FUNCTION: FunctionId = id(ASK, "ask");
+        let asked = request.clone();
+        call(
+            calling,
+            FUNCTION,
+            |to| request.pass(to),
+            |store, race| {
+                let wait = world::to_ask(asked).and_then(|asked| ask::begin(store, asked));
+                Ok(match wait {
+                    Ok(wait) => Begun::waits(async move { race.run(wait).await }),
+                    Err(error) => Begun::Has(Err(store.failed(error))),
+                })
+            },
+            |store, answered| Ok(world::answered(store, answered)),
+        )
+        .await
+    }
+}
+
+impl interface::signal::HostWithStore<RunStore> for HasSelf<RunStore> {
+    async fn send(
+        calling: &Calling,
+        notice: world::wit_signal::Notice,
+    ) -> Result<Result<(), world::wit_signal::Error>> {
+        const FUNCTION: FunctionId = id(SIGNAL, "send");
+        let sent = notice.clone();
+        call(
+            calling,
+            FUNCTION,
+            |to| notice.pass(to),
+            |store, race| {
+                let wait =
+                    world::to_signal(sent).and_then(|signal| entity_signal::begin(store, signal));
+                Ok(match wait {
+                    Ok(wait) => Begun::waits(async move { race.run(wait).await }),
+                    Err(error) => Begun::Has(Err(store.failed(error))),
+                })
+            },
+            |store, sent| Ok(sent.map_err(|error| store.failed(error))),
+        )
+        .await
+    }
+}

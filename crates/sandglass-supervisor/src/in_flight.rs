@@ -1,0 +1,360 @@
+//! The calls that are in flight at the same time: of a guest with tasks of its own, which goes on
+//! while it waits for a call.
+//!
+//! ```text
+//! guest --> enter --> ready at once? --yes--> leave, as any other call
+//!                          |
+//!                          no --> suspend; the guest goes on with its other tasks
+//!                                    |
+//!     what the call waits for is polled here, beside the guest
+//!                                    |
+//!     the guest can do nothing else, or yields --> deliver one completion --> resume --> leave
+//! ```
+//!
+//! A guest learns of a completion only at a *point*: when all of its tasks wait, or when one yields.
+//! So the order of completions, and the points at which they are delivered, determine what the guest
+//! does. A recording has both, and a replay delivers the same completions at the same points.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+
+use sandglass_model::Monotonic;
+
+use crate::sync::lock;
+
+/// What the host holds for one call in flight besides what the call itself is charged for, in bytes:
+/// its entries here and in the engine, and what it waits for.
+pub const CALL_BYTES: u64 = 4 << 10;
+
+/// What a call waits for. Its result is stored where the call finds it.
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The calls of one run that are in flight. Clones share them.
+#[derive(Clone, Debug)]
+pub struct InFlight(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    woken: Arc<Woken>,
+    /// How many calls of the guest have begun, in flight or not.
+    begun: AtomicU64,
+}
+
+/// The calls whose work was woken since it was last polled.
+#[derive(Debug, Default)]
+struct Woken {
+    calls: Mutex<BTreeSet<u64>>,
+    /// Wakes the task that drives the guest.
+    driver: Mutex<Option<Waker>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the calls wait for; empty in a replay.
+    works: BTreeMap<u64, Work>,
+    /// Moments after which works are polled in any case. One of a call that has ended has no effect.
+    moments: BTreeSet<(Monotonic, u64)>,
+    /// Whether the works know that the run was requested to stop.
+    knows_stop: bool,
+    /// The calls that wait for their completion to be delivered.
+    waiting: BTreeMap<u64, Option<Waker>>,
+    /// Completed calls, in the order in which they are delivered.
+    completed: VecDeque<u64>,
+    /// The call whose completion is delivered.
+    delivered: Option<u64>,
+    /// The present point, as [`Completion::point`] counts it.
+    point: u64,
+    /// Calls that the guest has cancelled, for the account of the run.
+    withdrawn: Vec<u64>,
+    /// Whether the guest has ended, so that nothing is withdrawn any more.
+    is_closed: bool,
+    /// Whether the guest's own code is interrupted at the end of a time slice.
+    is_interrupted: bool,
+    /// What a replay delivers; `None` if the run is not a replay.
+    schedule: Option<Schedule>,
+}
+
+/// The completions of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// In their order.
+    pub completions: VecDeque<Completion>,
+    /// How many calls begin in the recording.
+    pub calls: u64,
+    /// Whether the host ended the recorded run.
+    pub is_cut: bool,
+}
+
+/// The completion of a call in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The number of the call.
+    pub call: u64,
+    /// The point of the delivery, counted from the last one: 0 if the guest waited then, 1 at its
+    /// first yield, 2 if it waited after that, 3 at its second yield, and so on.
+    pub point: u64,
+    /// How many calls had begun before.
+    pub begun: u64,
+}
+
+/// What happened at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// A completion was delivered: the guest goes on.
+    Delivered,
+    /// No completion is there yet.
+    Nothing,
+    /// The recorded run was ended here.
+    AtEnd,
+    /// The recording continues in another way.
+    Differs,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        let driver = lock(&self.driver).clone();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+}
+
+/// Wakes the work of one call.
+struct WorkWaker {
+    call: u64,
+    woken: Arc<Woken>,
+}
+
+impl Wake for WorkWaker {
+    fn wake(self: Arc<Self>) {
+        lock(&self.woken.calls).insert(self.call);
+        Arc::clone(&self.woken).wake();
+    }
+}
+
+impl InFlight {
+    /// No calls yet, of a run that is not a replay.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::of(State::default())
+    }
+
+    /// No calls yet, of a replay that delivers what is in `schedule`.
+    #[must_use]
+    pub fn replaying(schedule: Schedule) -> Self {
+        Self::of(State { schedule: Some(schedule), ..State::default() })
+    }
+
+    fn of(state: State) -> Self {
+        Self(Arc::new(Shared { state: Mutex::new(state), woken: Arc::default(), begun: AtomicU64::new(0) }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.0.state)
+    }
+
+    /// Notes that a call begins.
+    pub(crate) fn note_begun(&self) {
+        self.0.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds a call, with its work, and the moments after which that is polled in any case, such as that
+    /// of the call's time limit. A replay has no work. Returns what waits for the delivery of the
+    /// completion.
+    pub fn add(&self, call: u64, work: Option<(Work, Vec<Monotonic>)>) -> Delivered {
+        let mut state = self.state();
+        state.waiting.insert(call, None);
+        if let Some((work, moments)) = work {
+            state.works.insert(call, work);
+            state.moments.extend(moments.into_iter().map(|at| (at, call)));
+            lock(&self.0.woken.calls).insert(call);
+        }
+        Delivered { in_flight: self.clone(), call }
+    }
+
+    /// Polls what the calls wait for, as far as it was woken, in the task of `context`.
+    pub fn poll(&self, context: &Context<'_>, now: Monotonic, is_stop_requested: bool) {
+        {
+            let mut driver = lock(&self.0.woken.driver);
+            if !driver.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                *driver = Some(context.waker().clone());
+            }
+        }
+        let mut woken = mem::take(&mut *lock(&self.0.woken.calls));
+        {
+            let mut state = self.state();
+            while let Some((at, call)) = state.moments.first().copied().filter(|(at, _)| *at < now)
+            {
+                state.moments.remove(&(at, call));
+                woken.insert(call);
+            }
+            if is_stop_requested && !mem::replace(&mut state.knows_stop, true) {
+                woken.extend(state.works.keys());
+            }
+        }
+        for call in woken {
+            let Some(mut work) = self.state().works.remove(&call) else { continue };
+            let waker = Waker::from(Arc::new(WorkWaker { call, woken: Arc::clone(&self.0.woken) }));
+            // Not locked, because the work may begin or end what it likes.
+            match work.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(()) => {
+                    let mut state = self.state();
+                    state.completed.push_back(call);
+                }
+                Poll::Pending => {
+                    self.state().works.insert(call, work);
+                }
+            }
+        }
+    }
+
+    /// Delivers the next completion at a point: the guest waits, or it `yields`.
+    #[must_use]
+    pub fn deliver(&self, yields: bool) -> Delivery {
+        let begun = self.0.begun.load(Ordering::Relaxed);
+        let waker = {
+            let mut state = self.state();
+            // Yields have odd numbers, waits even ones.
+            state.point += match (yields, state.point.is_multiple_of(2)) {
+                (true, false) => 2,
+                (true, true) | (false, false) => 1,
+                (false, true) => 0,
+            };
+            let point = state.point;
+            let call = match &mut state.schedule {
+                None => match state.completed.pop_front() {
+                    Some(call) => call,
+                    None => return Delivery::Nothing,
+                },
+                Some(schedule) => match schedule.next(yields, point, begun) {
+                    Ok(call) => call,
+                    Err(delivery) => return delivery,
+                },
+            };
+            let Some(waker) = state.waiting.remove(&call) else { return Delivery::Differs };
+            state.delivered = Some(call);
+            waker
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Delivery::Delivered
+    }
+
+    /// The point of the last delivery, from which points are counted now.
+    #[must_use]
+    pub fn take_point(&self) -> u64 {
+        mem::take(&mut self.state().point)
+    }
+
+    /// Takes the numbers of the calls that the guest has cancelled.
+    #[must_use]
+    pub fn take_withdrawn(&self) -> Vec<u64> {
+        mem::take(&mut self.state().withdrawn)
+    }
+
+    /// Whether something keeps the guest from its next point: its own code is interrupted.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.state().is_interrupted
+    }
+
+    /// Interrupts the guest's own code until `pause` has passed.
+    pub async fn interrupted(self, pause: impl Future<Output = ()>) {
+        self.state().is_interrupted = true;
+        pause.await;
+        self.state().is_interrupted = false;
+    }
+
+    /// The guest has ended. What its calls wait for is dropped.
+    pub fn close(&self) {
+        let works = {
+            let mut state = self.state();
+            state.is_closed = true;
+            mem::take(&mut state.works)
+        };
+        // Not locked: what is dropped may be anything.
+        drop(works);
+    }
+
+    /// Forgets a call that the guest has cancelled.
+    fn withdraw(&self, call: u64) {
+        let work = {
+            let mut state = self.state();
+            if state.waiting.remove(&call).is_none() || state.is_closed {
+                return;
+            }
+            state.withdrawn.push(call);
+            state.completed.retain(|completed| *completed != call);
+            state.works.remove(&call)
+        };
+        drop(work);
+    }
+}
+
+impl Default for InFlight {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Schedule {
+    /// The call whose completion is next, if it is delivered at this point.
+    fn next(&mut self, is_yield: bool, point: u64, begun: u64) -> Result<u64, Delivery> {
+        let Some(next) = self.completions.front() else {
+            return Err(match begun < self.calls || !self.is_cut {
+                true if is_yield => Delivery::Nothing,
+                true => Delivery::Differs,
+                false => Delivery::AtEnd,
+            });
+        };
+        if next.begun == begun && next.point == point {
+            let call = next.call;
+            self.completions.pop_front();
+            return Ok(call);
+        }
+        let may_come = next.begun > begun || next.point > point;
+        Err(if is_yield && may_come { Delivery::Nothing } else { Delivery::Differs })
+    }
+}
+
+/// Waits until the completion of a call is delivered. Dropped before, it cancels the call.
+#[derive(Debug)]
+#[must_use = "dropping it cancels the call"]
+pub struct Delivered {
+    in_flight: InFlight,
+    call: u64,
+}
+
+impl Future for Delivered {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.in_flight.state();
+        if state.delivered == Some(self.call) {
+            state.delivered = None;
+            return Poll::Ready(());
+        }
+        if let Some(waker) = state.waiting.get_mut(&self.call) {
+            *waker = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Delivered {
+    fn drop(&mut self) {
+        self.in_flight.withdraw(self.call);
+    }
+}

@@ -1,0 +1,148 @@
+//! Calls whose guest goes on while they are in flight: what the run keeps of each, from the moment
+//! when it is suspended until its completion is delivered ([`InFlight`] describes when).
+
+use std::sync::{Arc, OnceLock};
+
+use sandglass_model::{CallOutcome, Cause, Monotonic};
+use sandglass_telemetry::trace::names;
+
+use crate::accounting::CallInFlight;
+use crate::boundary::Stopped;
+use crate::call_spans::SuspendedSpan;
+use crate::covered;
+use crate::functions::FunctionId;
+use crate::host_memory::{Charge, OutOfHostMemory};
+use crate::in_flight::{CALL_BYTES, InFlight};
+use crate::race::CallEnded;
+use crate::recording::Source;
+use crate::supervision::Supervision;
+
+/// Why a call in flight was ended although its run goes on.
+pub type EndedNote = Arc<OnceLock<CallEnded>>;
+
+/// What a run keeps of a call in flight.
+#[derive(Debug)]
+pub(crate) struct Suspended {
+    pub(crate) function: FunctionId,
+    pub(crate) call: CallInFlight,
+    span: SuspendedSpan,
+    ended: EndedNote,
+    _charge: Charge,
+}
+
+// It is charged as a whole.
+covered!(Suspended: function, call, span, ended, _charge);
+
+impl Supervision {
+    /// The calls in flight; `None` if the guest has one call at a time.
+    #[must_use]
+    pub const fn in_flight(&self) -> Option<&InFlight> {
+        self.calls.in_flight.as_ref()
+    }
+
+    /// Suspends the present call, of `function`, so that the guest goes on. The completion of its
+    /// wait notes in `ended` if something else ended it. Returns the number of the call.
+    ///
+    /// # Errors
+    /// The account of the run has no room for one more.
+    pub fn suspend(
+        &mut self,
+        function: FunctionId,
+        ended: EndedNote,
+    ) -> Result<u64, OutOfHostMemory> {
+        let charge = self.guest().memory.charge(CALL_BYTES)?;
+        let number = self.calls.accounting.count();
+        let now = self.watch.checked_at;
+        let calls = &mut self.calls;
+        if let Some(call) = calls.accounting.suspend() {
+            let span = calls.spans.suspend();
+            calls.recording.suspend();
+            let suspended = Suspended { function, call, span, ended, _charge: charge };
+            calls.suspended.insert(number, suspended);
+            let name = calls.accounting.name_of(call).clone();
+            self.watch.run.present.add_in_flight(number, name, call.since);
+        }
+        // That the call has begun shows that the guest is active.
+        self.watch.run.present.call_ended(self.watch.phase, now, true);
+        Ok(number)
+    }
+
+    /// Makes call `number`, whose completion is delivered, the present one. Returns where its result
+    /// comes from.
+    ///
+    /// # Errors
+    /// The run must end: a replay, because the recording has another completion here.
+    pub fn resume(&mut self, number: u64) -> Result<Source, Stopped> {
+        let point = self.in_flight().map_or(0, InFlight::take_point);
+        let function = self.resume_unrecorded(number);
+        let resumed = self.calls.recording.resume(number, point);
+        if let Some(function) = function {
+            self.watch.run.present.calls(function, self.watch.checked_at);
+        }
+        resumed.map_err(|stopped| self.end(stopped.0))
+    }
+
+    fn resume_unrecorded(&mut self, number: u64) -> Option<FunctionId> {
+        let calls = &mut self.calls;
+        let Suspended { function, call, span, ended, .. } = calls.suspended.remove(&number)?;
+        self.watch.run.present.remove_in_flight(number);
+        calls.accounting.resume(call);
+        calls.spans.resume(span);
+        if let Some(why) = ended.get() {
+            self.watch.run.note_call_ended(*why);
+        }
+        Some(function)
+    }
+
+    /// Accounts for the calls that the guest has cancelled.
+    #[cold]
+    pub(crate) fn settle_withdrawn(&mut self) {
+        let withdrawn = self.in_flight().map(InFlight::take_withdrawn).unwrap_or_default();
+        let now = self.watch.clock.now_fast();
+        for number in withdrawn {
+            if self.resume_unrecorded(number).is_some() {
+                self.watch.run.take_call_ended();
+                self.end_call(now, CallOutcome::Failed);
+                self.calls.accounting.note_error("the guest cancelled the call".to_owned());
+            }
+        }
+    }
+
+    /// Ends the run, whose guest waits, because it must end `now`.
+    pub fn end_waiting(&mut self, now: Monotonic) -> Stopped {
+        self.watch.is_waiting = true;
+        match self.watch.run.due(now) {
+            Some(cause) => self.end(cause),
+            // Only a replay ends although its run is not due.
+            None => self.end_replay(),
+        }
+    }
+
+    /// Ends a replay whose guest waits for nothing that is recorded.
+    fn end_replay(&mut self) -> Stopped {
+        if let Err(stopped) = self.check() {
+            return stopped;
+        }
+        let stalled = self.calls.recording.replayer().map(|replayer| replayer.stalled());
+        self.end(stalled.map_or(Cause::Cancel, |stopped| stopped.0))
+    }
+
+    /// Ends all calls in flight, because their run has ended `now`.
+    pub(crate) fn cut_suspended(&mut self, now: Monotonic) {
+        while let Some((number, suspended)) = self.calls.suspended.first_key_value() {
+            let (number, function) = (*number, suspended.function);
+            self.resume_unrecorded(number);
+            self.trace_cut_call(now);
+            let name = self.calls.functions.name(function);
+            self.calls.spans.error(
+                self.calls.accounting.under_way_for(now).unwrap_or_default(),
+                names::UNFINISHED,
+                "the run ended inside this call",
+                &self.calls.functions,
+            );
+            let took = self.calls.accounting.cut(now);
+            self.calls.metrics.host_call(name, took);
+            self.calls.spans.end(took, true, &self.calls.functions);
+        }
+    }
+}
