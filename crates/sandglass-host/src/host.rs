@@ -21,6 +21,7 @@ use sandglass_telemetry::{Span, Telemetry, metrics};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use crate::abi;
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{Compiler, Turns};
 use crate::error::Error;
@@ -29,7 +30,7 @@ use crate::execution::Execution;
 use crate::host_function::Signature;
 use crate::integration::Integration;
 use crate::module::{self, Compiled, InProgress, ModuleCache};
-use crate::sandbox::{self, EngineKind, Metering, Sandbox};
+use crate::sandbox::{self, Concurrency, EngineKind, Metering, Sandbox, Target};
 use crate::symbols;
 use sandglass_supervisor::admission::{
     Admission, AdmittedDispatch, PermitWait, Reservation, ReserveFor,
@@ -41,6 +42,7 @@ use sandglass_supervisor::capability::open_requests::OpenRequests;
 use sandglass_supervisor::capability::tenant_rate::Rates;
 use sandglass_supervisor::dispatch::{Dispatch, DispatchLimits};
 use sandglass_supervisor::executor::Executor;
+use sandglass_supervisor::functions::Functions;
 use sandglass_supervisor::kernel::KernelFeatures;
 use sandglass_supervisor::lease::Lease;
 use sandglass_supervisor::manifest::{Manifest, OnDenied};
@@ -274,7 +276,9 @@ impl Host {
     /// The operating system has too little address space for an engine.
     pub fn timed_functions(&self) -> Result<BTreeSet<&'static str>, Rejection> {
         let sandbox = self.0.sandboxes.for_module(EngineKind::USUAL)?;
-        let all = [&sandbox.functions, &sandbox.component_functions];
+        let mut of_tasks = Functions::default();
+        abi::concurrent::list(&mut of_tasks);
+        let all = [&sandbox.functions, &sandbox.component_functions, &of_tasks];
         Ok(all.into_iter().flat_map(|functions| functions.timed()).collect())
     }
 
@@ -291,6 +295,15 @@ impl Host {
     /// The operating system has too little address space for it.
     pub(crate) fn usual_sandbox(&self) -> Result<Arc<Sandbox>, Rejection> {
         self.0.sandboxes.for_module(EngineKind::USUAL)
+    }
+
+    /// The sandbox of asynchronous components, for questions about their imports.
+    ///
+    /// # Errors
+    /// The operating system has too little address space for it.
+    pub(crate) fn sandbox_for_tasks(&self) -> Result<Arc<Sandbox>, Rejection> {
+        let target = Target { concurrency: Concurrency::SeveralCalls, ..EngineKind::USUAL.target };
+        self.0.sandboxes.for_module(EngineKind { target, allocation: Allocation::OnDemand })
     }
 
     /// Most memory that a manifest can grant, in bytes.

@@ -14,7 +14,7 @@ use crate::abi::node_pack;
 use crate::detection::abi_of;
 use crate::host::Host;
 use crate::module::{self, component, core_module};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Concurrency, Sandbox};
 use crate::structure::{self, Bound};
 use sandglass_supervisor::manifest::Abi;
 use sandglass_supervisor::rejection::{in_a_line, rejection};
@@ -264,7 +264,10 @@ impl Host {
             let message = format!("{abi} that is not valid: {}", in_a_line(&error.to_string()));
             rejection(RejectionKind::InvalidModule, message)
         })?;
-        let sandbox = self.usual_sandbox()?;
+        let sandbox = match structure::demands(&binary).concurrency {
+            Concurrency::OneCall => self.usual_sandbox()?,
+            Concurrency::SeveralCalls => self.sandbox_for_tasks()?,
+        };
         let is_text = !bytes.starts_with(b"\0asm");
         Ok(describe(abi, ModuleHash::of(bytes), is_text, scan, &sandbox, self.max_memory_bytes()))
     }
@@ -338,7 +341,7 @@ fn nearest_import(abi: Abi, sandbox: &Sandbox, import: &Import) -> Option<String
         Abi::Core => core_module::nearest_import(sandbox, module, name),
         Abi::NodePack => module::node_pack::nearest_import(module, name),
         Abi::Component => {
-            let interface = component::without_version(module);
+            let interface = component::key(module);
             let mut interfaces = sandbox.component_functions.interfaces();
             let near = match interfaces.any(|known| known == interface) {
                 true => component::nearest_import(sandbox, &format!("{interface}.{name}")),
@@ -363,14 +366,14 @@ fn describe_core_import(sandbox: &Sandbox, import: &mut Import) {
 }
 
 fn describe_component_import(sandbox: &Sandbox, import: &mut Import) {
-    let (interface, name) = (component::without_version(&import.module), &import.name);
+    let (interface, name) = (component::key(&import.module), &import.name);
     let functions = &sandbox.component_functions;
     import.other_version = component::other_version(&import.module);
     import.waits = functions.waiting(interface, name).is_some();
     if import.other_version.is_some() || functions.find(interface, name).is_none() {
         return;
     }
-    let group = group::of_component(interface);
+    let group = group::of_component(component::without_version(interface));
     import.host_function = functions.find(interface, name).map(|function| function.name);
     import.group = Some(group);
     import.needs = group::grant(group, sandbox.embedders_component_function(interface, name));
@@ -392,7 +395,7 @@ fn used_exports(abi: Abi) -> Vec<UsedExport> {
     const MEMORY: UsedExport = (core_module::MEMORY, &["a memory"]);
     match abi {
         Abi::Core => vec![MEMORY, (core_module::RUN, &[core_module::HANDLER])],
-        Abi::Component => vec![(component::HANDLE, &[component::HANDLER])],
+        Abi::Component => vec![(component::HANDLE, &component::HANDLERS)],
         Abi::NodePack => {
             let of_pack = node_pack::EXPORTS.iter().map(|export| (export.name, export.types));
             std::iter::once(MEMORY).chain(of_pack).collect()

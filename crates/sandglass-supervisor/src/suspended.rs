@@ -14,7 +14,7 @@ use crate::functions::FunctionId;
 use crate::host_memory::{Charge, OutOfHostMemory};
 use crate::in_flight::{CALL_BYTES, InFlight};
 use crate::race::CallEnded;
-use crate::recording::Source;
+use crate::recording::{RunRecording, Source};
 use crate::supervision::Supervision;
 
 /// Why a call in flight was ended although its run goes on.
@@ -38,6 +38,12 @@ impl Supervision {
     #[must_use]
     pub const fn in_flight(&self) -> Option<&InFlight> {
         self.calls.in_flight.as_ref()
+    }
+
+    /// Whether the run is a replay.
+    #[must_use]
+    pub const fn is_replay(&self) -> bool {
+        matches!(self.calls.recording, RunRecording::Replaying(_))
     }
 
     /// Suspends the present call, of `function`, so that the guest goes on. The completion of its

@@ -3,6 +3,7 @@
 //!
 //! `supervisor::in_flight` explains when a guest learns that one of its calls has completed.
 
+mod body;
 mod denied;
 pub(crate) mod driver;
 mod stdio;
@@ -11,7 +12,7 @@ mod world;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use sandglass_model::Monotonic;
@@ -36,11 +37,16 @@ type Calling = Accessor<RunStore, HasSelf<RunStore>>;
 
 /// Links what asynchronous components import.
 pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    wasi::IMPORTS.into_iter().for_each(|imports| functions.add_imports(imports));
-    functions.add_imports(world::IMPORTS);
+    list(functions);
     wasi::link(linker)?;
     world::link(linker)?;
     denied::link(linker, functions)
+}
+
+/// Adds the functions of WASI and of this host to their table, without files and sockets.
+pub(crate) fn list(functions: &mut Functions) {
+    wasi::IMPORTS.into_iter().for_each(|imports| functions.add_imports(imports));
+    functions.add_imports(world::IMPORTS);
 }
 
 /// What a call waits for, in a form that needs no store. `None` if it lost the race with the end of
@@ -62,19 +68,63 @@ impl<W, R> Begun<W, R> {
 }
 
 /// How far a call comes before its guest goes on.
-enum Step<R> {
+enum Step<W, R> {
     Returned(R),
-    /// What it waited for was there at once.
-    Ready(Entered),
-    Suspended {
-        number: u64,
-        delivered: Delivered,
-        entered: Entered,
-    },
+    /// What it waits for was there at once.
+    Ready(Called<W>),
+    Suspended(Pending<W>),
+}
+
+/// A call that has entered and must leave.
+struct Called<W> {
+    entered: Entered,
+    output: Output<W>,
 }
 
 /// Where the work of a call stores what it waited for.
 type Output<W> = Arc<Mutex<Option<W>>>;
+
+/// A call whose guest goes on until its completion is delivered. Dropped before, it is cancelled.
+struct Pending<W> {
+    number: u64,
+    delivered: Delivered,
+    called: Called<W>,
+}
+
+impl<W> Future for Pending<W> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.delivered).poll(context)
+    }
+}
+
+impl<W> Pending<W> {
+    /// Makes the call, whose completion was delivered, the present one.
+    fn resume(self, store: &mut RunStore) -> Result<Called<W>> {
+        store.resume(self.number)?;
+        Ok(self.called)
+    }
+}
+
+impl<W> Called<W> {
+    /// Ends the call with what `finish` makes of what it waited for, or with its recorded result.
+    fn leave<R: Recorded>(
+        self,
+        store: &mut RunStore,
+        finish: impl FnOnce(&mut RunStore, W) -> Result<R>,
+    ) -> Result<R> {
+        let Self { entered, output } = self;
+        let result = match entered.recorded(store) {
+            Some(recorded) => recorded.map(Some),
+            None => {
+                let output = output.lock().unwrap_or_else(PoisonError::into_inner).take();
+                output.map(|output| finish(store, output)).transpose()
+            }
+        };
+        boundary::leave_race(store, entered, result)
+    }
+}
 
 /// Calls an asynchronous `function`: enters, begins, waits while the guest goes on, and leaves with
 /// what `finish` makes of what it waited for. If that is there at once, the guest does not wait.
@@ -88,21 +138,18 @@ async fn call<W: Send + 'static, R: Recorded>(
     begin: impl FnOnce(&mut RunStore, Race) -> Result<Begun<W, R>>,
     finish: impl FnOnce(&mut RunStore, W) -> Result<R>,
 ) -> Result<R> {
-    let output = Output::default();
-    let step =
-        calling.with(|mut access| enter(access.get(), function, arguments, begin, &output))?;
-    let (number, delivered, entered) = match step {
+    let step = calling.with(|mut access| enter(access.get(), function, arguments, begin))?;
+    let mut pending = match step {
         Step::Returned(result) => return Ok(result),
-        Step::Ready(entered) => {
-            return calling.with(|mut access| leave(access.get(), entered, &output, finish));
+        Step::Ready(called) => {
+            return calling.with(|mut access| called.leave(access.get(), finish));
         }
-        Step::Suspended { number, delivered, entered } => (number, delivered, entered),
+        Step::Suspended(pending) => pending,
     };
-    delivered.await;
+    (&mut pending).await;
     calling.with(|mut access| {
         let store = access.get();
-        store.resume(number)?;
-        leave(store, entered, &output, finish)
+        pending.resume(store)?.leave(store, finish)
     })
 }
 
@@ -159,13 +206,14 @@ fn enter<W: Send + 'static, R: Recorded>(
     function: FunctionId,
     arguments: impl FnOnce(&mut Packer<'_>),
     begin: impl FnOnce(&mut RunStore, Race) -> Result<Begun<W, R>>,
-    output: &Output<W>,
-) -> Result<Step<R>> {
+) -> Result<Step<W, R>> {
     let entered = boundary::enter(store, function, arguments)?;
+    let output = Output::default();
     let number = store.calls();
     if let RunRecording::Replaying(replayer) = &store.calls.recording {
         if replayer.is_suspended(number) {
-            return suspend(store, function, entered, EndedNote::default(), None);
+            let called = Called { entered, output };
+            return suspend(store, function, called, EndedNote::default(), None);
         }
         if let Some(recorded) = entered.recorded(store) {
             return boundary::leave(store, entered, recorded).map(Step::Returned);
@@ -185,7 +233,7 @@ fn enter<W: Send + 'static, R: Recorded>(
         }
         Begun::Waits(wait, wakes_at) => (wait, wakes_at),
     };
-    let stored = Arc::clone(output);
+    let stored = Arc::clone(&output);
     let lease = store.lease_to_wait_for(function);
     let mut work: Work = Box::pin(async move {
         if let Some(lease) = lease {
@@ -197,44 +245,28 @@ fn enter<W: Send + 'static, R: Recorded>(
         *stored.lock().unwrap_or_else(PoisonError::into_inner) = output;
     });
     // Its task is not known yet; one that has to wait is polled again there.
+    let called = Called { entered, output };
     let is_ready = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
     if is_ready {
         if let Some(why) = ended.get() {
             store.run().note_call_ended(*why);
         }
-        return Ok(Step::Ready(entered));
+        return Ok(Step::Ready(called));
     }
     let moments = limits.into_iter().chain([wakes_at]).flatten().collect();
-    suspend(store, function, entered, ended, Some((work, moments)))
+    suspend(store, function, called, ended, Some((work, moments)))
 }
 
 /// Suspends the present call until its completion is delivered. A replay has no work.
-fn suspend<R>(
+fn suspend<W, R>(
     store: &mut RunStore,
     function: FunctionId,
-    entered: Entered,
+    called: Called<W>,
     ended: EndedNote,
     work: Option<(Work, Vec<Monotonic>)>,
-) -> Result<Step<R>> {
+) -> Result<Step<W, R>> {
     let number = store.suspend(function, ended)?;
     let in_flight = store.in_flight().ok_or_else(|| Error::msg("the guest has no tasks"))?;
     let delivered = in_flight.add(number, work);
-    Ok(Step::Suspended { number, delivered, entered })
-}
-
-/// Ends a call with what it waited for, or with its recorded result.
-fn leave<W, R: Recorded>(
-    store: &mut RunStore,
-    entered: Entered,
-    output: &Output<W>,
-    finish: impl FnOnce(&mut RunStore, W) -> Result<R>,
-) -> Result<R> {
-    let result = match entered.recorded(store) {
-        Some(recorded) => recorded.map(Some),
-        None => {
-            let output = output.lock().unwrap_or_else(PoisonError::into_inner).take();
-            output.map(|output| finish(store, output)).transpose()
-        }
-    };
-    boundary::leave_race(store, entered, result)
+    Ok(Step::Suspended(Pending { number, delivered, called }))
 }

@@ -52,7 +52,7 @@ pub(super) fn compile(
                 RejectionKind::WrongSignature,
                 format!(
                     "component imports something with another type than this host has it: {why}; \
-                     build it for WASI 0.2 and {WORLD}"
+                     build it for WASI 0.2 or 0.3 and {WORLDS}"
                 ),
             )
         })?;
@@ -84,7 +84,7 @@ fn check_imports(
     let mut imported = Imported::default();
     let ty = component.component_type();
     for (name, import) in ty.imports(&sandbox.engine) {
-        let interface = without_version(name);
+        let interface = key(name);
         let instance = match import.ty {
             ComponentItem::ComponentInstance(instance) => instance,
             // An alias of a type of an interface.
@@ -113,6 +113,24 @@ pub(crate) fn without_version(interface: &str) -> &str {
     interface.split_once('@').map_or(interface, |(name, _)| name)
 }
 
+/// Whether an interface has a version that only the engine for several calls has.
+pub(crate) fn is_current(interface: &str) -> bool {
+    let Some((name, version)) = interface.split_once('@') else { return false };
+    let is = |package: &str, compatible: &str| {
+        name.starts_with(package) && version.starts_with(compatible)
+    };
+    is("wasi:", "0.3.") || is("sandglass:integration/", "0.2.")
+}
+
+/// The name of `interface` in the table of functions: without a version, or, if it is a current one,
+/// with the part that compatible versions share.
+pub(crate) fn key(interface: &str) -> &str {
+    match is_current(interface) {
+        true => interface.rsplit_once('.').map_or(interface, |(key, _)| key),
+        false => without_version(interface),
+    }
+}
+
 /// The version that this host has of the package of `interface`, if the version of `interface` is not
 /// compatible with it.
 pub(crate) fn other_version(interface: &str) -> Option<&'static str> {
@@ -127,7 +145,7 @@ pub(crate) fn other_version(interface: &str) -> Option<&'static str> {
 fn check_version(sandbox: &Sandbox, interface: &str) -> Result<(), Rejection> {
     let here = other_version(interface);
     let known = |name: &str| sandbox.component_functions.interfaces().any(|known| known == name);
-    match here.filter(|_| known(without_version(interface))) {
+    match here.filter(|_| known(key(interface))) {
         Some(here) => Err(rejection(
             RejectionKind::MissingImport,
             format!(
@@ -146,7 +164,7 @@ fn missing_import(sandbox: &Sandbox, shown: &str, asked: &str) -> Rejection {
     rejection(
         RejectionKind::MissingImport,
         format!(
-            "component imports `{}`, which this host does not have ({WORLD} and WASI 0.2){near}",
+            "component imports `{}`, which this host does not have ({WORLDS}, WASI 0.2 and 0.3){near}",
             printable(shown)
         ),
     )
@@ -175,9 +193,10 @@ fn check_export(
         ));
     }
     let problem = match wit::exported_function(binary, HANDLE) {
-        Some(handle) if handle == HANDLER => return Ok(()),
+        Some(handle) if HANDLERS.contains(&&*handle) => return Ok(()),
         Some(handle) => format!(
-            " with another type than a handler of {WORLD} has; it is {}, and must be {HANDLER}",
+            " with another type than a handler of {WORLDS} has; it is {}, and must be {HANDLER}, \
+             or async",
             printable(&handle)
         ),
         None => ", and it is no function".to_owned(),
@@ -185,14 +204,28 @@ fn check_export(
     Err(rejection(RejectionKind::WrongSignature, format!("component exports `{HANDLE}`{problem}")))
 }
 
-/// The handler's type, as [`wit::function`] writes it.
-pub(crate) const HANDLER: &str = "func(context: record { tenant: string, entity-type: string, \
-    entity-id: string, trigger-action: string, trigger-params: string, entity-state: string, \
-    integration-config: list<tuple<string, string>>, trace-id: string, agent-id: option<string>, \
-    session-id: option<string>, dispatch-id: string, deadline-remaining-ms: u64, attempt: u32 }) \
-    -> result<record { action: option<string>, params: string }, variant { plain(string), \
-    typed(record { category: string, code: string, retryability: option<string>, \
-    outcome: option<string>, details: option<string>, diagnostic: option<string> }) }>";
+/// A handler's type after the text `$before`, as [`wit::function`] writes it.
+macro_rules! handler {
+    ($before:literal) => {
+        concat!(
+            $before,
+            "func(context: record { tenant: string, entity-type: string, \
+             entity-id: string, trigger-action: string, trigger-params: string, \
+             entity-state: string, integration-config: list<tuple<string, string>>, \
+             trace-id: string, agent-id: option<string>, session-id: option<string>, \
+             dispatch-id: string, deadline-remaining-ms: u64, attempt: u32 }) \
+             -> result<record { action: option<string>, params: string }, variant { \
+             plain(string), typed(record { category: string, code: string, \
+             retryability: option<string>, outcome: option<string>, details: option<string>, \
+             diagnostic: option<string> }) }>"
+        )
+    };
+}
+
+const HANDLER: &str = handler!("");
+
+/// The types that a handler may have: of version 0.1 of the world, and of 0.2.
+pub(crate) const HANDLERS: [&str; 2] = [HANDLER, handler!("async ")];
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use super::bounds::{Bound, Counts};
 use super::cost::{Cost, Formula};
 use super::type_scope::TypeScope;
 use super::{Checked, Scope, types};
+use crate::module::component::is_current;
 
 const COMPONENT: ComponentExternalKind = ComponentExternalKind::Component;
 const INSTANCE: ComponentExternalKind = ComponentExternalKind::Instance;
@@ -391,13 +392,6 @@ fn is_concurrent(function: &CanonicalFunction) -> bool {
         | CanonicalFunction::ResourceRep { .. } => false,
         _ => true,
     }
-}
-
-/// Whether an interface has a version that only the engine for several calls has.
-fn is_current(interface: &str) -> bool {
-    let Some((name, version)) = interface.split_once('@') else { return false };
-    let first = |package, compatible| name.starts_with(package) && version.starts_with(compatible);
-    first("wasi:", "0.3.") || first("sandglass:integration/", "0.2.")
 }
 
 /// The component that an outer alias refers to.

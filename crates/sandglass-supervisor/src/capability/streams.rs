@@ -1,6 +1,9 @@
 //! HTTP bodies piece by piece, in both directions, with backpressure: the slower side holds back the
 //! faster one, so that neither fills memory.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
@@ -39,6 +42,47 @@ pub fn body() -> (mpsc::Sender<Result<Bytes, HttpError>>, Pieces) {
         receiver.recv().await.map(|piece| (piece, receiver))
     });
     (sender, Box::pin(pieces))
+}
+
+/// The writing end of a body that is sent while its request waits for the response. Dropped without
+/// [`BodyWriter::finish`], it makes the request fail.
+#[derive(Debug)]
+pub struct BodyWriter {
+    pieces: mpsc::Sender<Result<Bytes, HttpError>>,
+    is_complete: Arc<AtomicBool>,
+}
+
+/// Creates a body that is complete only if its writer says so: its writer, and the pieces that are
+/// sent.
+#[must_use]
+pub fn unfinished_body() -> (BodyWriter, Pieces) {
+    let (writer, pieces) = body();
+    let is_complete = Arc::new(AtomicBool::new(false));
+    let complete = Arc::clone(&is_complete);
+    let unfinished = move || {
+        let why = "the body was not written to its end";
+        let is_complete = complete.load(Ordering::Acquire);
+        (!is_complete).then(|| Err(HttpError::Transport(why.to_owned())))
+    };
+    let end = futures_util::stream::once(async move { unfinished() });
+    let end = end.filter_map(std::future::ready);
+    (BodyWriter { pieces: writer, is_complete }, Box::pin(pieces.chain(end)))
+}
+
+impl BodyWriter {
+    /// Writes a piece. Waits until the connection can take it.
+    pub fn write(&self, piece: Bytes) -> Answer<'static, Result<(), HttpError>> {
+        let pieces = self.pieces.clone();
+        Box::pin(async move {
+            let closed = |_| HttpError::Transport("the body is no longer read".to_owned());
+            pieces.send(Ok(piece)).await.map_err(closed)
+        })
+    }
+
+    /// Ends the body, which is complete.
+    pub fn finish(self) {
+        self.is_complete.store(true, Ordering::Release);
+    }
 }
 
 impl OutgoingRequest {

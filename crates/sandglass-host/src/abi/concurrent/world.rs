@@ -1,16 +1,22 @@
 //! `sandglass:integration@0.2.0`, the world of asynchronous handlers: what has changed since 0.1. The
 //! rest is `abi::world`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use sandglass_supervisor::capability::http::{HttpError, Request as Sendable};
+use sandglass_supervisor::capability::streams::{self, IncomingResponse};
 use sandglass_supervisor::capability::{ask, entity_signal};
 use sandglass_supervisor::functions::{Class, FunctionId, Import};
 use wasmtime::Result;
-use wasmtime::component::{HasSelf, Linker};
+use tokio::sync::{Mutex, oneshot};
+use wasmtime::component::{FutureReader, HasSelf, Linker, StreamReader};
 
+use super::body::{RequestBody, ResponseBody};
 use super::{Begun, Calling, call, wasi};
 use crate::abi::passed::Passed;
 use crate::abi::world;
+use crate::abi::world::wit_http::{Error, RequestHead};
 use crate::store::RunStore;
 
 #[allow(
@@ -43,6 +49,7 @@ mod bindings {
 }
 
 use bindings::sandglass::integration0_2_0 as interface;
+use interface::http::{Request, Response};
 
 /// Functions that only this host calls: they are steps of streams, which have no names of their own.
 const READ_BODY: &str = "[read]response.body";
@@ -83,6 +90,7 @@ const fn id(interface: &str, function: &str) -> FunctionId {
 
 /// Links every function of this world that `abi::world` does not have.
 pub(super) fn link(linker: &mut Linker<RunStore>) -> Result<()> {
+    interface::http::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)?;
     interface::secrets::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)?;
     interface::timer::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)?;
     interface::progress::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)?;
@@ -90,11 +98,80 @@ pub(super) fn link(linker: &mut Linker<RunStore>) -> Result<()> {
     interface::signal::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)
 }
 
+impl interface::http::Host for RunStore {}
 impl interface::secrets::Host for RunStore {}
 impl interface::timer::Host for RunStore {}
 impl interface::progress::Host for RunStore {}
 impl interface::ask::Host for RunStore {}
 impl interface::signal::Host for RunStore {}
+
+impl interface::http::HostWithStore<RunStore> for HasSelf<RunStore> {
+    async fn send(calling: &Calling, request: Request) -> Result<Result<Response, Error>> {
+        const FUNCTION: FunctionId = id(HTTP, "send");
+        const WRITE: FunctionId = id(HTTP, WRITE_BODY);
+        const READ: FunctionId = id(HTTP, READ_BODY);
+        let Request { head, body } = request;
+        let has_body = body.is_some();
+        let pieces = calling.with(|mut access| {
+            let is_replay = access.get().is_replay();
+            let (writer, pieces) = streams::unfinished_body();
+            if let Some(body) = body {
+                let writer = Some(writer).filter(|_| !is_replay);
+                let consumer = RequestBody::new(WRITE, writer, access.get());
+                body.pipe(&mut access, consumer)?;
+            }
+            Ok::<_, wasmtime::Error>(pieces)
+        })?;
+        let mut received = None;
+        let sent = call(
+            calling,
+            FUNCTION,
+            |to| {
+                head.pass(to);
+                has_body.pass(to);
+            },
+            |store, race| {
+                let RequestHead { method, url, headers } = head.clone();
+                let request = match has_body {
+                    true => Sendable::streamed(&method, &url, headers, pieces),
+                    false => Sendable::new(&method, &url, headers, Vec::new()),
+                };
+                let outside = store.outside();
+                // Noted as sent only if the race lets it begin.
+                let wait = async move {
+                    outside.open(request.map_err(HttpError::InvalidRequest)?)?.await
+                };
+                Ok(Begun::waits(async move { race.call(wait).await }))
+            },
+            |store, opened| {
+                Ok(match opened {
+                    Ok(opened) => {
+                        let response = IncomingResponse::new(opened);
+                        let head = (response.status, response.headers.clone());
+                        received = Some(Arc::new(Mutex::new(response)));
+                        Ok(head)
+                    }
+                    Err(error) => Err(store.failed::<_, Error>(error)),
+                })
+            },
+        )
+        .await?;
+        let (status, headers) = match sent {
+            Ok(head) => head,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (failed, ended) = oneshot::channel();
+        calling.with(|mut access| {
+            let body = ResponseBody::new(READ, received, failed);
+            let body = StreamReader::new(&mut access, body)?;
+            let ended = FutureReader::new(&mut access, async {
+                // Dropped without an error, the body is complete, or the guest does not want it.
+                Ok::<_, wasmtime::Error>(ended.await.map_or(Ok(()), Err))
+            })?;
+            Ok(Ok(Response { status, headers, body, ended }))
+        })
+    }
+}
 
 impl interface::secrets::HostWithStore<RunStore> for HasSelf<RunStore> {
     async fn get(calling: &Calling, name: String) -> Result<Result<String, String>> {

@@ -1,0 +1,226 @@
+//! The bodies of HTTP requests and responses as streams. Each step of a stream that waits is a call of
+//! its own: it passes the boundary, is recorded, and completes at a point of the guest.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use sandglass_supervisor::capability::http::HttpError;
+use sandglass_supervisor::capability::streams::{BodyWriter, IncomingResponse};
+use sandglass_supervisor::functions::FunctionId;
+use sandglass_supervisor::race::Race;
+use sandglass_supervisor::recording::Packer;
+use sandglass_supervisor::run::Run;
+use tokio::sync::{Mutex, oneshot};
+use wasmtime::component::{
+    Destination, Source, StreamConsumer, StreamProducer, StreamResult, VecBuffer,
+};
+use wasmtime::{AsContextMut, Result, StoreContextMut};
+
+use super::{Begun, Pending, Step};
+use crate::abi::passed::{Passed, Recorded};
+use crate::abi::world::wit_http::Error;
+use crate::store::RunStore;
+
+/// Largest piece of a body, in bytes: what socket buffers hold.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// A response whose body is being read. Several reads may wait for it, of which all but the last are
+/// cancelled.
+pub(super) type Received = Arc<Mutex<IncomingResponse>>;
+
+/// Produces the body of a response.
+pub(super) struct ResponseBody {
+    function: FunctionId,
+    /// `None` in a replay.
+    received: Option<Received>,
+    /// Takes the error that ended the body; dropped at its end.
+    ended: Option<oneshot::Sender<Error>>,
+    reading: Option<Pending<Result<Bytes, HttpError>>>,
+}
+
+impl ResponseBody {
+    pub(super) fn new(
+        function: FunctionId,
+        received: Option<Received>,
+        ended: oneshot::Sender<Error>,
+    ) -> Self {
+        Self { function, received, ended: Some(ended), reading: None }
+    }
+
+    /// Begins to read the next piece, or goes on; the result is empty at the end.
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        store: &mut RunStore,
+    ) -> Poll<Result<Result<Vec<u8>, Error>>> {
+        let received = self.received.clone();
+        let begin = |_: &mut RunStore, race: Race| {
+            let read = async move {
+                let received = received?;
+                let read = async {
+                    let mut received = received.lock().await;
+                    let most = u32::try_from(PIECE_BYTES).unwrap_or(u32::MAX);
+                    received.read(most).await
+                };
+                race.call(read).await
+            };
+            Ok(Begun::waits(read))
+        };
+        let finish = |store: &mut RunStore, piece: Result<Bytes, HttpError>| {
+            Ok(piece.map(Vec::from).map_err(|error| store.failed(error)))
+        };
+        step(&mut self.reading, context, store, self.function, |_| {}, begin, finish)
+    }
+}
+
+impl StreamProducer<RunStore> for ResponseBody {
+    type Item = u8;
+    type Buffer = VecBuffer<u8>;
+
+    fn poll_produce<'a>(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut store: StoreContextMut<'a, RunStore>,
+        mut destination: Destination<'a, u8, VecBuffer<u8>>,
+        finish: bool,
+    ) -> Poll<Result<StreamResult>> {
+        if destination.remaining(store.as_context_mut()) == Some(0) {
+            return Poll::Ready(Ok(StreamResult::Completed));
+        }
+        match self.poll_read(context, store.data_mut())? {
+            Poll::Ready(Ok(piece)) if piece.is_empty() => {
+                self.ended = None;
+                Poll::Ready(Ok(StreamResult::Dropped))
+            }
+            Poll::Ready(Ok(piece)) => {
+                destination.set_buffer(piece.into());
+                Poll::Ready(Ok(StreamResult::Completed))
+            }
+            Poll::Ready(Err(error)) => {
+                if let Some(ended) = self.ended.take() {
+                    // The guest may have dropped the future.
+                    let _ = ended.send(error);
+                }
+                Poll::Ready(Ok(StreamResult::Dropped))
+            }
+            Poll::Pending if finish => {
+                // Dropped, it cancels the call.
+                self.reading = None;
+                Poll::Ready(Ok(StreamResult::Cancelled))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// Consumes the body of a request. Dropped by the guest, it ends the body.
+pub(super) struct RequestBody {
+    function: FunctionId,
+    /// `None` in a replay.
+    writer: Option<BodyWriter>,
+    /// The length of the piece that is being written.
+    piece: usize,
+    writing: Option<Pending<Result<(), HttpError>>>,
+    /// Whether the host ended the run, and the guest not the body.
+    run: Arc<Run>,
+}
+
+impl RequestBody {
+    pub(super) fn new(function: FunctionId, writer: Option<BodyWriter>, store: &RunStore) -> Self {
+        let run = Arc::clone(store.run());
+        Self { function, writer, piece: 0, writing: None, run }
+    }
+}
+
+impl StreamConsumer<RunStore> for RequestBody {
+    type Item = u8;
+
+    fn poll_consume(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut store: StoreContextMut<'_, RunStore>,
+        mut source: Source<'_, u8>,
+        finish: bool,
+    ) -> Poll<Result<StreamResult>> {
+        let piece = {
+            let mut source = source.reborrow().as_direct(store.as_context_mut());
+            let piece = source.remaining();
+            piece.get(..PIECE_BYTES).unwrap_or(piece).to_vec()
+        };
+        if self.writing.is_none() {
+            if piece.is_empty() {
+                return Poll::Ready(Ok(StreamResult::Completed));
+            }
+            self.piece = piece.len();
+        }
+        let this = &mut *self;
+        let writer = &this.writer;
+        let recorded = |to: &mut Packer<'_>| piece.pass(to);
+        let begin = |store: &mut RunStore, race: Race| {
+            let bytes = store.guest().memory.bytes(piece.clone());
+            Ok(match (bytes, writer) {
+                (Ok(bytes), Some(writer)) => {
+                    let write = writer.write(bytes);
+                    Begun::waits(async move { race.call(write).await })
+                }
+                (Ok(_), None) => Begun::Has(Ok(())),
+                (Err(error), _) => Begun::Has(Err(store.failed(HttpError::from(error)))),
+            })
+        };
+        let finished = |store: &mut RunStore, written: Result<(), HttpError>| {
+            Ok(written.map_err(|error| store.failed::<_, Error>(error)))
+        };
+        let function = this.function;
+        let written =
+            step(&mut this.writing, context, store.data_mut(), function, recorded, begin, finished);
+        match written? {
+            Poll::Ready(Ok(())) => {
+                let length = std::mem::take(&mut self.piece);
+                source.as_direct(store).mark_read(length);
+                Poll::Ready(Ok(StreamResult::Completed))
+            }
+            // `send` returns why.
+            Poll::Ready(Err(_)) => Poll::Ready(Ok(StreamResult::Dropped)),
+            Poll::Pending if finish => {
+                self.writing = None;
+                Poll::Ready(Ok(StreamResult::Cancelled))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        // A run that has ended did not end the body.
+        let writer = self.writer.take().filter(|_| self.run.cause().is_none());
+        writer.into_iter().for_each(BodyWriter::finish);
+    }
+}
+
+/// Begins a step of a stream, or goes on with the one that is `pending`.
+fn step<W: Send + 'static, R: Recorded>(
+    pending: &mut Option<Pending<W>>,
+    context: &mut Context<'_>,
+    store: &mut RunStore,
+    function: FunctionId,
+    arguments: impl FnOnce(&mut Packer<'_>),
+    begin: impl FnOnce(&mut RunStore, Race) -> Result<Begun<W, R>>,
+    finish: impl FnOnce(&mut RunStore, W) -> Result<R>,
+) -> Poll<Result<R>> {
+    let mut call = match pending.take() {
+        Some(call) => call,
+        None => match super::enter(store, function, arguments, begin)? {
+            Step::Returned(result) => return Poll::Ready(Ok(result)),
+            Step::Ready(call) => return Poll::Ready(call.leave(store, finish)),
+            Step::Suspended(call) => call,
+        },
+    };
+    if Pin::new(&mut call).poll(context).is_pending() {
+        *pending = Some(call);
+        return Poll::Pending;
+    }
+    Poll::Ready(call.resume(store).and_then(|call| call.leave(store, finish)))
+}
