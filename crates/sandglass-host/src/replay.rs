@@ -298,7 +298,8 @@ fn end_of(ended: &RecordedEnd) -> End {
         (cause, Some(point)) => {
             let began = ended.dying_span.as_deref() == Some(Phase::Running.own_span());
             let phase = if began { Phase::Running } else { Phase::Instantiating };
-            End::At { point, phase, cause }
+            let is_waiting = point.place == CallPlace::After && ended.dying_call.is_some();
+            End::At { point, phase, cause, is_waiting }
         }
     }
 }

@@ -150,6 +150,11 @@ impl Accounting {
         self.current = Some((self.last, now));
     }
 
+    /// Adds that the guest has waited for calls in flight for `time`.
+    pub(crate) fn add_waited(&mut self, time: Duration) {
+        self.total = self.total.saturating_add(time);
+    }
+
     /// Adds that the next call, of `function`, has waited for the lease of the host for `time`. It
     /// counts as time in host functions.
     #[cold]
@@ -253,10 +258,12 @@ impl Accounting {
     #[inline]
     fn end(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(Duration, usize)> {
         let (place, since) = self.current.take()?;
-        self.is_resumed = false;
         let took = now.since(since);
+        // While a suspended call was in flight, the guest was executed, or waited for several.
+        if !std::mem::take(&mut self.is_resumed) {
+            self.total += took;
+        }
         self.keep(EndedCall { place, since, took, outcome, error: None });
-        self.total += took;
         let stats = &mut self.by_function[place].1;
         stats.count += 1;
         stats.total += took;

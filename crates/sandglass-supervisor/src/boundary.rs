@@ -83,6 +83,7 @@ impl Supervision {
     #[inline]
     pub fn leave(&mut self, now: Monotonic, is_failure: bool) -> Result<(), Stopped> {
         self.watch.cut_before = None;
+        self.calls.resumed = None;
         let ended = self.watch.run.take_call_ended();
         if let Some(ended) = ended {
             self.trace_error(now, names::CALL_ENDED, &ended.to_string());
@@ -168,8 +169,9 @@ impl Supervision {
     fn check_at(&mut self, now: Monotonic) -> Result<Monotonic, Stopped> {
         self.watch.checked_at = now;
         let (point, phase) = (self.calls.accounting.point(), self.watch.phase);
-        let recorded =
-            self.calls.recording.replayer().and_then(|replayer| replayer.ends_at(point, phase));
+        let is_waiting = self.watch.is_waiting;
+        let replayer = self.calls.recording.replayer();
+        let recorded = replayer.and_then(|replayer| replayer.ends_at(point, phase, is_waiting));
         match recorded.or_else(|| self.watch.run.due(now)) {
             Some(cause) => Err(self.end(cause)),
             None => Ok(now),

@@ -21,6 +21,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use sandglass_model::Monotonic;
 
@@ -67,6 +68,10 @@ struct State {
     completed: VecDeque<u64>,
     /// The call whose completion is delivered.
     delivered: Option<u64>,
+    /// Since when the guest waits.
+    waits_since: Option<Monotonic>,
+    /// How long it has waited.
+    waited: Duration,
     /// The present point, as [`Completion::point`] counts it.
     point: u64,
     /// Calls that the guest has cancelled, for the account of the run.
@@ -88,6 +93,8 @@ pub struct Schedule {
     pub calls: u64,
     /// Whether the host ended the recorded run.
     pub is_cut: bool,
+    /// Whether the guest waited for calls in flight then.
+    pub ends_waiting: bool,
 }
 
 /// The completion of a call in a recording.
@@ -118,6 +125,14 @@ pub enum Delivery {
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn end_wait(&mut self, now: Monotonic) {
+        if let Some(since) = self.waits_since.take() {
+            self.waited = self.waited.saturating_add(now.since(since));
+        }
     }
 }
 
@@ -221,7 +236,7 @@ impl InFlight {
 
     /// Delivers the next completion at a point: the guest waits, or it `yields`.
     #[must_use]
-    pub fn deliver(&self, yields: bool) -> Delivery {
+    pub fn deliver(&self, yields: bool, now: Monotonic) -> Delivery {
         let begun = self.0.begun.load(Ordering::Relaxed);
         let waker = {
             let mut state = self.state();
@@ -235,7 +250,12 @@ impl InFlight {
             let call = match &mut state.schedule {
                 None => match state.completed.pop_front() {
                     Some(call) => call,
-                    None => return Delivery::Nothing,
+                    None => {
+                        if !yields {
+                            state.waits_since.get_or_insert(now);
+                        }
+                        return Delivery::Nothing;
+                    }
                 },
                 Some(schedule) => match schedule.next(yields, point, begun) {
                     Ok(call) => call,
@@ -244,12 +264,21 @@ impl InFlight {
             };
             let Some(waker) = state.waiting.remove(&call) else { return Delivery::Differs };
             state.delivered = Some(call);
+            state.end_wait(now);
             waker
         };
         if let Some(waker) = waker {
             waker.wake();
         }
         Delivery::Delivered
+    }
+
+    /// Takes how long the guest has waited for its calls until `now`.
+    #[must_use]
+    pub fn take_waited(&self, now: Monotonic) -> Duration {
+        let mut state = self.state();
+        state.end_wait(now);
+        mem::take(&mut state.waited)
     }
 
     /// The point of the last delivery, from which points are counted now.
@@ -313,10 +342,12 @@ impl Schedule {
     /// The call whose completion is next, if it is delivered at this point.
     fn next(&mut self, is_yield: bool, point: u64, begun: u64) -> Result<u64, Delivery> {
         let Some(next) = self.completions.front() else {
-            return Err(match begun < self.calls || !self.is_cut {
-                true if is_yield => Delivery::Nothing,
-                true => Delivery::Differs,
-                false => Delivery::AtEnd,
+            let is_at_end = begun >= self.calls && self.is_cut;
+            return Err(match (is_at_end, is_yield) {
+                (true, false) => Delivery::AtEnd,
+                (true, true) if !self.ends_waiting => Delivery::AtEnd,
+                (_, true) => Delivery::Nothing,
+                (false, false) => Delivery::Differs,
             });
         };
         if next.begun == begun && next.point == point {

@@ -103,10 +103,14 @@ pub struct Calls {
     pub(crate) in_flight: Option<InFlight>,
     /// What the run keeps of each of them, by number.
     pub(crate) suspended: BTreeMap<u64, Suspended>,
+    /// The number of the present call, if it was suspended and its guest does not know yet that it has
+    /// completed.
+    pub(crate) resumed: Option<u64>,
 }
 
 measured!(
-    Calls: functions, accounting, while_instantiating, spans, recording, metrics, in_flight, suspended
+    Calls: functions, accounting, while_instantiating, spans, recording, metrics, in_flight, suspended,
+    resumed
 );
 
 /// What a [`Supervision`] begins with.
@@ -187,6 +191,7 @@ impl Supervision {
                 metrics: start.metrics,
                 in_flight: start.in_flight,
                 suspended: BTreeMap::new(),
+                resumed: None,
             },
             guest: start.guest,
             origin: start.origin,
@@ -289,14 +294,13 @@ impl Supervision {
             return DyingSpan { name, call: None };
         }
         let functions = &self.calls.functions;
-        let oldest = self.calls.suspended.values().next().filter(|_| self.watch.is_waiting);
-        let (since, name, call) = match (accounting.current_since(), oldest) {
-            (Some(since), _) => {
-                (since, self.present_span(), self.watch.run.present.function(functions))
-            }
-            (None, Some(oldest)) => {
+        let (since, name, call) = match (accounting.current_since(), self.oldest_awaited()) {
+            (_, Some(oldest)) => {
                 let name = accounting.name_of(oldest.call).text(functions).to_owned();
                 (oldest.call.since, name, Some(functions.name(oldest.function)))
+            }
+            (Some(since), None) => {
+                (since, self.present_span(), self.watch.run.present.function(functions))
             }
             (None, None) => {
                 return DyingSpan { name: self.watch.phase.own_span().to_owned(), call: None };
@@ -309,6 +313,16 @@ impl Supervision {
         let span = self.guest.spans.innermost_declared().map(str::to_owned);
         let name = span.or_else(destination).unwrap_or(name);
         DyingSpan { name, call: call.map(str::to_owned) }
+    }
+
+    /// The oldest call in flight, if the guest waits for it, and if it is older than the present call.
+    fn oldest_awaited(&self) -> Option<&Suspended> {
+        let (number, oldest) = self.calls.suspended.first_key_value()?;
+        match self.calls.resumed {
+            Some(resumed) => (*number < resumed).then_some(oldest),
+            None => (self.watch.is_waiting && self.calls.accounting.current_since().is_none())
+                .then_some(oldest),
+        }
     }
 
     /// Returns what was running when the run was found to have to end.
@@ -337,6 +351,9 @@ impl Supervision {
     /// Computes the account of the run, which began at `start`, and whose guest is off the CPU since `end`.
     pub fn finish(&mut self, start: Monotonic, end: Monotonic) -> Account {
         self.settle_withdrawn();
+        if let Some(in_flight) = &self.calls.in_flight {
+            self.calls.accounting.add_waited(in_flight.take_waited(end));
+        }
         self.trace_cut_call(end);
         let Calls { functions, accounting, metrics, .. } = &mut self.calls;
         if let Some(name) = accounting.current(functions).map(str::to_owned) {

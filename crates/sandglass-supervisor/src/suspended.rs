@@ -79,8 +79,14 @@ impl Supervision {
     /// # Errors
     /// The run must end: a replay, because the recording has another completion here.
     pub fn resume(&mut self, number: u64) -> Result<Source, Stopped> {
-        let point = self.in_flight().map_or(0, InFlight::take_point);
+        let now = self.watch.clock.now_fast();
+        let (point, waited) = self
+            .in_flight()
+            .map(|in_flight| (in_flight.take_point(), in_flight.take_waited(now)))
+            .unwrap_or_default();
+        self.calls.accounting.add_waited(waited);
         let function = self.resume_unrecorded(number);
+        self.calls.resumed = function.map(|_| number);
         let resumed = self.calls.recording.resume(number, point);
         if let Some(function) = function {
             self.watch.run.present.calls(function, self.watch.checked_at);
@@ -114,9 +120,10 @@ impl Supervision {
         }
     }
 
-    /// Ends the run, whose guest waits, because it must end `now`.
-    pub fn end_waiting(&mut self, now: Monotonic) -> Stopped {
-        self.watch.is_waiting = true;
+    /// Ends the run outside of its guest, which waits for its calls in flight or yields, because it
+    /// must end `now`.
+    pub fn end_between(&mut self, now: Monotonic, yields: bool) -> Stopped {
+        self.watch.is_waiting = !yields;
         match self.watch.run.due(now) {
             Some(cause) => self.end(cause),
             // Only a replay ends although its run is not due.
@@ -126,6 +133,10 @@ impl Supervision {
 
     /// Ends a replay whose guest waits for nothing that is recorded.
     fn end_replay(&mut self) -> Stopped {
+        let replayer = self.calls.recording.replayer();
+        // A guest that was ended in its own code may get on until it waits.
+        let ended_waiting = replayer.is_some_and(|replayer| replayer.ends_waiting());
+        self.watch.is_waiting &= ended_waiting;
         if let Err(stopped) = self.check() {
             return stopped;
         }

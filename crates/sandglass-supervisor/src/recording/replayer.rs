@@ -36,6 +36,8 @@ pub enum End {
         phase: Phase,
         /// Why.
         cause: Cause,
+        /// Whether the guest waited for calls in flight.
+        is_waiting: bool,
     },
     /// The replay ends after this call, which the recorded run did not.
     Until(u64),
@@ -212,7 +214,8 @@ impl Replayer {
     /// An item cannot be read.
     pub fn schedule(&self) -> Result<Schedule, Unreadable> {
         let is_cut = !matches!(self.end, End::ByItself);
-        let mut schedule = Schedule { is_cut, ..Schedule::default() };
+        let ends_waiting = self.ends_waiting();
+        let mut schedule = Schedule { is_cut, ends_waiting, ..Schedule::default() };
         let mut at = self.next;
         while at < self.recording.len() {
             at = match CompletionEntry::read(&self.recording, at)? {
@@ -359,13 +362,20 @@ impl Replayer {
 
     /// Returns the error for a guest that waits where the recorded one did not, or for something else.
     pub(crate) fn stalled(&self) -> Stopped {
-        let waits: Vec<_> =
-            self.suspended.iter().map(|(call, function)| format!("call {call}, `{function}`")).collect();
-        let came = match waits.as_slice() {
-            [] => "the guest waits for no host call".to_owned(),
-            waits => format!("the guest waits for {}", waits.join(" and ")),
+        let oldest = self.suspended.first_key_value();
+        let came = match (oldest, self.suspended.len().saturating_sub(1)) {
+            (None, _) => "the guest waits for no host call".to_owned(),
+            (Some((call, function)), 0) => format!("the guest waits for call {call}, `{function}`"),
+            (Some((call, function)), more) => {
+                format!("the guest waits for call {call}, `{function}`, and {more} more")
+            }
         };
         self.differ("a guest that waits", self.describe_next(), came)
+    }
+
+    /// Whether the recorded run was ended while its guest waited for calls in flight.
+    pub(crate) const fn ends_waiting(&self) -> bool {
+        matches!(self.end, End::At { is_waiting: true, .. })
     }
 
     /// Describes the next item of the recording.
@@ -466,13 +476,16 @@ impl Replayer {
     }
 
     /// Returns why the run must end at `point`; `None` if the recorded one was not ended there.
-    pub fn ends_at(&self, point: EndPoint, phase: Phase) -> Option<Cause> {
+    /// A guest that `is_waiting` waits for calls in flight.
+    pub fn ends_at(&self, point: EndPoint, phase: Phase, is_waiting: bool) -> Option<Cause> {
         let (end, cause) = match self.end {
             End::ByItself => return None,
             End::Until(call) => (EndPoint { place: CallPlace::After, call }, Cause::Cancel),
             // Completions may follow the last call.
-            End::At { phase: in_phase, .. }
-                if phase < in_phase || self.next < self.recording.len() =>
+            End::At { phase: in_phase, is_waiting: waited, .. }
+                if phase < in_phase
+                    || self.next < self.recording.len()
+                    || waited && !is_waiting =>
             {
                 return None;
             }

@@ -36,15 +36,17 @@ pub(crate) async fn drive<T>(
     };
     match driven {
         Driven::Ended(result) => result,
-        Driven::MustEnd(now) => Err(store.data_mut().end_waiting(now).into()),
+        Driven::MustEnd { now, yields } => {
+            Err(store.data_mut().end_between(now, yields).into())
+        }
     }
 }
 
 /// How the drive of a guest ended.
 enum Driven<T> {
     Ended(wasmtime::Result<T>),
-    /// The guest waits, and its run must end now.
-    MustEnd(Monotonic),
+    /// The guest waits or yields, and its run must end now.
+    MustEnd { now: Monotonic, yields: bool },
 }
 
 struct Driver<'a> {
@@ -91,18 +93,19 @@ impl Driver<'_> {
                 // The waker was not stored when the notice became due.
                 context.waker().wake_by_ref();
             }
-            let now = self.clock.now();
+            let (now, yields) = (self.clock.now(), waker.yields());
             if self.run.due(now).is_some() {
-                return Poll::Ready(Driven::MustEnd(now));
+                return Poll::Ready(Driven::MustEnd { now, yields });
             }
             self.in_flight.poll(context, now, self.run.is_stop_requested());
             if self.in_flight.is_interrupted() || self.run.present.is_in_call() {
                 return Poll::Pending;
             }
-            let yields = waker.yields();
-            match Thread::Delivers.during(|| self.in_flight.deliver(yields)) {
+            match Thread::Delivers.during(|| self.in_flight.deliver(yields, now)) {
                 Delivery::Delivered => {}
-                Delivery::AtEnd | Delivery::Differs => return Poll::Ready(Driven::MustEnd(now)),
+                Delivery::AtEnd | Delivery::Differs => {
+                    return Poll::Ready(Driven::MustEnd { now, yields });
+                }
                 Delivery::Nothing => {
                     if !yields {
                         self.run.present.waits(now);

@@ -1,0 +1,76 @@
+//! Requests, several at a time, with bodies that are streams.
+
+use futures_util::future::{join, join_all};
+use serde_json::json;
+
+use crate::bindings::sandglass::integration0_1_1::http::{Error, RequestHead};
+use crate::bindings::sandglass::integration0_2_0::http::{Request, Response, send};
+use crate::bindings::wit_stream;
+use crate::{Answer, Config};
+
+fn head(method: &str, url: &str) -> RequestHead {
+    RequestHead { method: method.to_owned(), url: url.to_owned(), headers: Vec::new() }
+}
+
+/// Reads the whole body of a response.
+async fn body_of(response: Response) -> Result<Vec<u8>, String> {
+    let body = response.body.collect().await;
+    response.ended.await.map_err(describe)?;
+    Ok(body)
+}
+
+fn describe(error: Error) -> String {
+    format!("{error:?}")
+}
+
+/// Gets `url`.
+pub(crate) async fn get(config: &Config) -> Answer {
+    let request = Request { head: head("GET", config.text("url")), body: None };
+    let response = send(request).await.map_err(describe)?;
+    let status = response.status;
+    let body = body_of(response).await?;
+    let text = String::from_utf8_lossy(&body[..body.len().min(100)]).into_owned();
+    Ok(json!({ "status": status, "bytes": body.len(), "text": text }))
+}
+
+/// Gets `url` `count` times at once.
+pub(crate) async fn get_many(config: &Config) -> Answer {
+    let gets = (0..config.number("count", 4)).map(|number| async move {
+        let url = format!("{}?{number}", config.text("url"));
+        let response = send(Request { head: head("GET", &url), body: None }).await;
+        body_of(response.map_err(describe)?).await.map(|body| body.len())
+    });
+    let lengths: Result<Vec<_>, String> = join_all(gets).await.into_iter().collect();
+    Ok(json!({ "lengths": lengths? }))
+}
+
+/// Sends `count` pieces of 1,000 bytes to `url`, while it waits for the response.
+pub(crate) async fn upload(config: &Config) -> Answer {
+    let (mut writer, reader) = wit_stream::new();
+    let request = Request { head: head("POST", config.text("url")), body: Some(reader) };
+    let count = config.number("count", 3);
+    let write = async move {
+        let mut unsent = 0;
+        for _ in 0..count {
+            unsent += writer.write_all(vec![b'x'; 1000]).await.len();
+        }
+        unsent
+    };
+    let (response, unsent) = join(send(request), write).await;
+    let response = response.map_err(describe)?;
+    let status = response.status;
+    let body = body_of(response).await?;
+    Ok(json!({ "status": status, "unsent": unsent, "text": String::from_utf8_lossy(&body) }))
+}
+
+/// Tries files and sockets, which there are not.
+pub(crate) async fn denied() -> Answer {
+    use wasip3::sockets::ip_name_lookup::resolve_addresses;
+    use wasip3::sockets::types::{IpAddressFamily, TcpSocket, UdpSocket};
+    let tcp = TcpSocket::create(IpAddressFamily::Ipv4).err();
+    let udp = UdpSocket::create(IpAddressFamily::Ipv6).err();
+    let name = resolve_addresses("localhost".to_owned()).await.err();
+    Ok(json!({
+        "tcp": format!("{tcp:?}"), "udp": format!("{udp:?}"), "name": format!("{name:?}"),
+    }))
+}
