@@ -385,7 +385,13 @@ impl Execution {
         store.limiter(|data| &mut data.memory.limiter);
         store.set_hostcall_fuel(HostMemory::call_bytes(limits.response_bytes));
         store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|mut context| end_slice(context.data_mut()));
+        store.epoch_deadline_callback(|mut context| {
+            if context.data().in_flight().is_some() {
+                let objects = context.concurrent_state_table_size();
+                context.data_mut().charge_tasks(objects)?;
+            }
+            end_slice(context.data_mut())
+        });
         if let (Metering::Fuel, Some(fuel)) = (compiled.sandbox.kind.target.metering, limits.fuel) {
             store.set_fuel(fuel).expect("the engine counts fuel");
         }

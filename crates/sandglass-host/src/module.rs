@@ -488,7 +488,8 @@ mod tests {
 
     #[test]
     fn components_with_tasks_streams_or_current_imports_get_the_engine_for_several_calls() {
-        const NESTED: &str = "(component $c) (instance (instantiate $c))";
+        const NESTED: &str = "(component $c (core module $m) (core instance (instantiate $m)))
+            (instance (instantiate $c)) (instance (instantiate $c))";
         let several = Concurrency::SeveralCalls;
         let (pooled, on_demand) = (Allocation::Pooled, Allocation::OnDemand);
         for (inside, concurrency, allocation) in [

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use minicbor::Decoder;
 use sandglass_model::{
-    CallPlace, Cause, EndPoint, Ended, EntityRef, FailureKind, GuestLimits, ModuleHash, Outcome,
+    CallPlace, Cause, EndPoint, Ended, EntityRef, FailureKind, GuestLimits, LimitKind, ModuleHash, Outcome,
     Rejection, RunReport,
 };
 
@@ -294,7 +294,11 @@ fn node_call(invocation: &Invocation) -> NodeCall {
 fn end_of(ended: &RecordedEnd) -> End {
     match (ended.cause, ended.ended_at) {
         (Cause::Returned | Cause::NotStarted, _) | (_, None) => End::ByItself,
-        (Cause::Trap, Some(point)) if point.place != CallPlace::Inside => End::ByItself,
+        (Cause::Trap, Some(point))
+            if point.place != CallPlace::Inside && !is_out_of_host_memory(&ended.outcome) =>
+        {
+            End::ByItself
+        }
         (cause, Some(point)) => {
             let began = ended.dying_span.as_deref() == Some(Phase::Running.own_span());
             let phase = if began { Phase::Running } else { Phase::Instantiating };
@@ -302,6 +306,12 @@ fn end_of(ended: &RecordedEnd) -> End {
             End::At { point, phase, cause, is_waiting }
         }
     }
+}
+
+/// Whether the host ended the run because of what it would hold for it, which is not the same in a
+/// replay.
+fn is_out_of_host_memory(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Limit(breach) if breach.kind == LimitKind::HostMemory)
 }
 
 fn patience(ended: &RecordedEnd) -> Duration {

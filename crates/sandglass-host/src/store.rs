@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sandglass_model::{Frame, GuestLimits};
 use sandglass_supervisor::argument::Unreadable;
-use sandglass_supervisor::host_memory::Charge;
+use sandglass_supervisor::host_memory::{Charge, OutOfHostMemory};
 use sandglass_supervisor::measured;
 use sandglass_supervisor::settings::MAX_FRAMES;
 use sandglass_supervisor::supervision::Supervision;
@@ -19,6 +19,10 @@ use crate::abi::wasi::Wasi;
 use crate::evaluation::Evaluation;
 use crate::limiter::Limiter;
 use crate::measured::Measured as _;
+
+/// What one task, subtask, set of waitables, stream or future takes in Wasmtime, in bytes: its entry in
+/// a table, the object, and handles for it.
+const TASK_OBJECT_BYTES: u64 = 512;
 
 /// The data of a store. Each group of state belongs to one part of the host: `supervision` to the
 /// boundary and the capabilities, `memory` to `abi::guest_memory`, `wasi` and `node` to their ABIs.
@@ -39,11 +43,13 @@ pub(crate) struct RunStore {
     pub(crate) evaluation: Option<Arc<Evaluation>>,
     /// The charge for all of these fields.
     charge: Charge,
+    /// The charge for the guest's tasks, streams and futures, which Wasmtime keeps.
+    tasks: Charge,
 }
 
 measured!(
     in crate::measured::Measured; RunStore: supervision, memory, slices, moments, wasi, node,
-    evaluation, charge
+    evaluation, charge, tasks
 );
 
 /// The guest's linear memory: its limits, and what a core module's call may read of it.
@@ -87,6 +93,7 @@ impl RunStore {
     pub(crate) fn new(supervision: Supervision, limiter: Limiter) -> Self {
         Self {
             charge: supervision.guest().memory.nothing(),
+            tasks: supervision.guest().memory.nothing(),
             supervision,
             memory: GuestMemory { limiter, handle: None, readable_bytes: 0 },
             slices: 0,
@@ -111,6 +118,19 @@ impl RunStore {
     pub(crate) fn wasi(&mut self) -> &mut Wasi {
         let run = &self.supervision;
         self.wasi.get_or_insert_with(|| Wasi::new(&run.guest().log, run.outside()))
+    }
+
+    /// Charges the guest's tasks, streams and futures: so many `objects` of Wasmtime. A guest makes
+    /// them without a host call, so they are counted at the end of each time slice.
+    ///
+    /// # Errors
+    /// The account has no room.
+    pub(crate) fn charge_tasks(&mut self, objects: usize) -> Result<(), OutOfHostMemory> {
+        if self.is_replay() {
+            // The recording decides when the run ends.
+            return Ok(());
+        }
+        self.tasks.resize((objects as u64).saturating_mul(TASK_OBJECT_BYTES))
     }
 
     /// Charges what a call leaves behind: the resources with these numbers, which it took or

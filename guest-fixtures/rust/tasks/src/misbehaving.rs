@@ -2,6 +2,8 @@
 
 use futures_util::future::{join_all, pending};
 
+use serde_json::json;
+
 use crate::bindings::sandglass::integration0_2_0::timer;
 use crate::bindings::{wit_future, wit_stream};
 use crate::{Answer, Config};
@@ -14,7 +16,7 @@ pub(crate) async fn call(does: &str, config: &Config) -> Option<Answer> {
     Some(match does {
         "wait_forever" => {
             join_all((0..count).map(|_| timer::sleep(LONG_MS))).await;
-            Ok(().into())
+            Ok(json!({}))
         }
         "wait_for_nothing" => pending().await,
         "spin_beside_a_wait" => {
@@ -29,7 +31,7 @@ pub(crate) async fn call(does: &str, config: &Config) -> Option<Answer> {
                 Box::pin(spin),
             )
             .await;
-            Ok(().into())
+            Ok(json!({}))
         }
         "yield_forever" => loop {
             wit_bindgen_current::yield_async().await;
@@ -41,7 +43,7 @@ pub(crate) async fn call(does: &str, config: &Config) -> Option<Answer> {
                 }
             };
             let ((), ()) = futures_util::future::join(timer::sleep(LONG_MS), yields).await;
-            Ok(().into())
+            Ok(json!({}))
         }
         "unread_streams" => {
             let mut readers = Vec::new();
@@ -51,7 +53,7 @@ pub(crate) async fn call(does: &str, config: &Config) -> Option<Answer> {
                 async move { writer.write_all(vec![0_u8; 1000]).await }
             });
             join_all(writes.collect::<Vec<_>>()).await;
-            Ok(readers.len().into())
+            Ok(json!({ "kept": readers.len() }))
         }
         "unwritten_futures" => {
             let mut writers = Vec::new();
@@ -62,7 +64,7 @@ pub(crate) async fn call(does: &str, config: &Config) -> Option<Answer> {
             });
             let reads: Vec<_> = reads.collect();
             join_all(reads).await;
-            Ok(writers.len().into())
+            Ok(json!({ "kept": writers.len() }))
         }
         "dropped_futures" => {
             for _ in 0..count {
@@ -70,7 +72,7 @@ pub(crate) async fn call(does: &str, config: &Config) -> Option<Answer> {
                 drop(reader);
                 drop(writer);
             }
-            Ok(count.into())
+            Ok(json!({ "made": count }))
         }
         "streams_without_end" => {
             let mut kept = Vec::new();
