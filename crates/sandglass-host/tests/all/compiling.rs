@@ -145,10 +145,10 @@ fn a_module_is_rejected_if_its_helper_misbehaves() {
         ("while :; do echo garbage; done", "no valid result"),
         ("while :; do echo garbage >&2; done", "no valid result"),
         // A response that states 2^64 - 1 bytes of code, and one whose seal is wrong.
-        (r"printf 'sandglass comp 1\0\377\377\377\377\377\377\377\377'", "out of proportion"),
-        (r"printf 'sandglass comp 1\0\4\0\0\0\0\0\0\0code'", "no valid result"),
+        (r"printf 'sandglass comp 2\0\377\377\377\377\377\377\377\377'", "out of proportion"),
+        (r"printf 'sandglass comp 2\0\4\0\0\0\0\0\0\0code'", "no valid result"),
         // A rejection that compiling cannot end in.
-        (r"printf 'sandglass comp 1\1\5\0\0\0\0\0\0\0a\nb c'", "no valid result"),
+        (r"printf 'sandglass comp 2\1\5\0\0\0\0\0\0\0a\nb c'", "no valid result"),
     ] {
         let why = refused(scripted(script), FINISHES.as_bytes());
         assert_eq!(why.kind, RejectionKind::CompileLimit, "{script}: {why}");

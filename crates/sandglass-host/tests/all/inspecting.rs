@@ -146,12 +146,12 @@ fn inspection_and_loading_both_report_another_version_of_the_world() {
                 (instance (export "now-ms" (func (result s64))))))"#
         )
     };
-    let later = of("0.2.0");
+    let later = of("0.3.0");
     let guest = inspected(later.as_bytes());
-    assert_eq!(guest.imports[0].other_version, Some("sandglass:integration@0.1.1"));
+    assert_eq!(guest.imports[0].other_version, Some("sandglass:integration 0.1 and 0.2"));
     let rejection = host().load(later.as_bytes(), Default::default()).expect_err("another one");
     assert_eq!(rejection.kind, RejectionKind::MissingImport);
-    assert!(rejection.message.contains("this host has sandglass:integration@0.1.1"), "{rejection}");
+    assert!(rejection.message.contains("this host has sandglass:integration 0.1 and 0.2"), "{rejection}");
     let compatible = of("0.1.7");
     assert!(inspected(compatible.as_bytes()).imports[0].is_known);
 }

@@ -136,7 +136,8 @@ mod tests {
         packer.bytes(b"{\"a\":\"hunter22\"}");
         let context = packer.finish().expect("the secret has its usual form");
         let secret = Header { context, ..handler.clone() };
-        for (header, version) in [(&handler, 1), (&node, 2), (&secret, 3)] {
+        let tasks = Header { has_tasks: true, ..handler.clone() };
+        for (header, version) in [(&handler, 1), (&node, 2), (&secret, 3), (&tasks, 4)] {
             let written = header.write();
             assert_eq!(Header::read(&mut Decoder::new(&written)).as_ref(), Ok(header));
             let mut from = Decoder::new(&written);
@@ -145,8 +146,8 @@ mod tests {
             assert_eq!(from.u32().expect("its version"), version);
         }
         let mut newer = handler.write();
-        newer[2 + NAME.len()] = 4;
+        newer[2 + NAME.len()] = 5;
         let refused = Header::read(&mut Decoder::new(&newer)).expect_err("another version");
-        assert!(refused.0.contains("has version 4"), "{refused}");
+        assert!(refused.0.contains("has version 5"), "{refused}");
     }
 }

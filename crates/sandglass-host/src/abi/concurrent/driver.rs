@@ -20,15 +20,14 @@ use crate::store::RunStore;
 /// Those of `call`; the run had to end; or the guest of a replay waits for nothing that is recorded.
 pub(crate) async fn drive<T>(
     store: &mut Store<RunStore>,
+    in_flight: &InFlight,
     call: impl AsyncFnOnce(&mut Store<RunStore>) -> wasmtime::Result<T>,
 ) -> wasmtime::Result<T> {
-    let data = store.data();
-    let Some(in_flight) = data.in_flight().cloned() else { return call(store).await };
-    let run = Arc::clone(data.run());
-    let clock = Arc::clone(data.clock().shared());
+    let run = Arc::clone(store.data().run());
+    let clock = Arc::clone(store.data().clock().shared());
     let driven = {
         let guest = pin!(call(store));
-        let driver = Driver { run: &run, clock: &*clock, in_flight: &in_flight };
+        let driver = Driver { run: &run, clock: &*clock, in_flight };
         let driven = driver.drive(guest).await;
         // Before the guest is dropped: its calls are not cancelled by it.
         in_flight.close();
