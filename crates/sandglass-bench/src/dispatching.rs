@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::bench_host::{BenchHost, LONG, SECRET, one_thread, one_worker};
 use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
-use crate::plain::{Plain, PlainComponent, Pool};
+use crate::plain::{Plain, PlainComponent, PlainTasks, Pool};
 use crate::timing::{Contender, Samples, by_turns, nanos_since, now};
 use crate::{Effort, Failure};
 
@@ -162,6 +162,22 @@ pub(crate) fn component(effort: Effort) -> Result<Figure, Failure> {
         ],
     )?;
     Ok(Figure::of(&host, Unit::Nanoseconds).with_baseline(&plain).with_ratio_goal(1.35))
+}
+
+/// Dispatches an asynchronous component one at a time, in place on the caller's task: one sample for
+/// each dispatch.
+pub(crate) fn component_async(effort: Effort) -> Result<Figure, Failure> {
+    let host = BenchHost::new(guests::COMPONENT_ASYNC)?;
+    let embedder = one_thread()?;
+    let plain = PlainTasks::new(guests::COMPONENT_ASYNC)?;
+    let [host, plain] = by_turns(
+        rounds(effort),
+        [
+            one_at_a_time(|| embedder.block_on(host.complete_in_place())),
+            one_at_a_time(|| Ok(embedder.block_on(plain.dispatch())?)),
+        ],
+    )?;
+    Ok(Figure::of(&host, Unit::Nanoseconds).with_baseline(&plain).with_ratio_goal(1.6))
 }
 
 /// Dispatches one at a time, in place, with templates in the configuration, parameters and the state of

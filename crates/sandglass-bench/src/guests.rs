@@ -90,9 +90,10 @@ pub(crate) fn works(steps: f64) -> String {
     )
 }
 
-/// A component that does the same as [`ANSWERS`]: it makes one host call, and completes.
-pub(crate) const COMPONENT: &str = r#"(component
-  (import "sandglass:integration/types@0.1.0" (instance $types
+/// The types of the world, as components import them.
+macro_rules! types {
+    () => {
+        r#"  (import "sandglass:integration/types@0.1.0" (instance $types
     (type $config (list (tuple string string)))
     (type $dispatch-context-type (record
       (field "tenant" string) (field "entity-type" string) (field "entity-id" string)
@@ -113,7 +114,15 @@ pub(crate) const COMPONENT: &str = r#"(component
     (export "failure" (type $failure (eq $failure-type)))))
   (alias export $types "dispatch-context" (type $dispatch-context))
   (alias export $types "completion" (type $completion))
-  (alias export $types "failure" (type $failure))
+  (alias export $types "failure" (type $failure))"#
+    };
+}
+
+/// A component that does the same as [`ANSWERS`]: it makes one host call, and completes.
+pub(crate) const COMPONENT: &str = concat!(
+    "(component\n",
+    types!(),
+    r#"
   (import "sandglass:integration/clock@0.1.0" (instance $clock
     (export "deadline-remaining-ms" (func (result u64)))))
   (core func $remaining-ms (canon lower (func $clock "deadline-remaining-ms")))
@@ -139,4 +148,49 @@ pub(crate) const COMPONENT: &str = r#"(component
     (canon lift (core func $instance "handle")
       (memory (core memory $instance "memory"))
       (realloc (core func $instance "realloc"))))
-  (export "handle" (func $handle)))"#;
+  (export "handle" (func $handle)))"#
+);
+
+/// An asynchronous component that makes one asynchronous host call, and completes.
+pub(crate) const COMPONENT_ASYNC: &str = concat!(
+    "(component\n",
+    types!(),
+    r#"
+  (import "sandglass:integration/progress@0.2.0" (instance $progress
+    (export "heartbeat" (func async))))
+  (core module $memory
+    (memory (export "memory") 1)
+    (global $free (mut i32) (i32.const 1024))
+    ;; As in the component that is not asynchronous.
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32)
+      (local $at i32)
+      (local.set $at (global.get $free))
+      (global.set $free (i32.and
+        (i32.add (i32.add (global.get $free) (local.get 3)) (i32.const 7)) (i32.const -8)))
+      (local.get $at)))
+  (core instance $memory (instantiate $memory))
+  (core func $heartbeat (canon lower (func $progress "heartbeat") async))
+  (core func $return (canon task.return (result (result $completion (error $failure)))
+    (memory (core memory $memory "memory"))))
+  (core module $module
+    (import "host" "heartbeat" (func $heartbeat (result i32)))
+    (import "host" "return" (func $return (param i32)))
+    (func (export "handle") (param i32) (result i32)
+      ;; 2: it has returned already.
+      (if (i32.ne (call $heartbeat) (i32.const 2)) (then (unreachable)))
+      ;; Zeros: a completion without action and params.
+      (call $return (i32.const 8))
+      ;; The task has ended.
+      (i32.const 0))
+    (func (export "callback") (param i32 i32 i32) (result i32) (unreachable)))
+  (core instance $instance (instantiate $module
+    (with "host" (instance
+      (export "heartbeat" (func $heartbeat)) (export "return" (func $return))))))
+  (func $handle async (param "context" $dispatch-context)
+    (result (result $completion (error $failure)))
+    (canon lift (core func $instance "handle") async
+      (callback (core func $instance "callback"))
+      (memory (core memory $memory "memory"))
+      (realloc (core func $memory "realloc"))))
+  (export "handle" (func $handle)))"#
+);

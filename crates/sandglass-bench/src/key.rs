@@ -41,6 +41,7 @@ keys! {
     DispatchInline "dispatch_inline" "isolated dispatch, one at a time, in place on the caller's task";
     DispatchExecutor "dispatch_executor" "isolated dispatch, one at a time, on the host's executor";
     DispatchComponent "dispatch_component" "isolated dispatch of a component, one at a time, in place";
+    DispatchComponentAsync "dispatch_component_async" "the same of an asynchronous component, whose host call is asynchronous";
     DispatchTemplates "dispatch_templates" "dispatch_inline with templates, params and an entity's state, beside one without";
     HostCall "host_call" "synchronous host function through the boundary";
     TelemetryMetrics "telemetry_metrics" "dispatch_throughput with metrics, beside a host without telemetry";

@@ -102,6 +102,7 @@ fn measure(key: Key, effort: Effort, program: Option<&Path>) -> Result<Figure, F
         Key::DispatchInline => dispatching::inline(effort),
         Key::DispatchExecutor => dispatching::executor(effort),
         Key::DispatchComponent => dispatching::component(effort),
+        Key::DispatchComponentAsync => dispatching::component_async(effort),
         Key::DispatchTemplates => dispatching::templates(effort),
         Key::HostCall => host_call::measure(effort),
         Key::TelemetryMetrics => telemetry::metrics(effort),

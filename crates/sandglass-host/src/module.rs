@@ -434,9 +434,13 @@ mod testing {
     use std::sync::atomic::AtomicBool;
 
     pub(super) fn sandbox(settings: &Settings) -> Arc<Sandbox> {
+        sandbox_of(settings, EngineKind::USUAL)
+    }
+
+    pub(super) fn sandbox_of(settings: &Settings, kind: EngineKind) -> Arc<Sandbox> {
         let blocking = Arc::new(BlockingCalls::new(1, Metrics::disabled()));
         let registry = Registry::new(Vec::new(), blocking).expect("no functions");
-        Arc::new(Sandbox::new(settings, EngineKind::USUAL, &registry).expect("a sandbox"))
+        Arc::new(Sandbox::new(settings, kind, &registry).expect("a sandbox"))
     }
 
     pub(super) fn compile(sandbox: &Arc<Sandbox>, bytes: &[u8]) -> Result<Compiled, NotCompiled> {

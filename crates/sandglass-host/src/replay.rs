@@ -302,7 +302,9 @@ fn end_of(ended: &RecordedEnd) -> End {
         (cause, Some(point)) => {
             let began = ended.dying_span.as_deref() == Some(Phase::Running.own_span());
             let phase = if began { Phase::Running } else { Phase::Instantiating };
-            let is_waiting = point.place == CallPlace::After && ended.dying_call.is_some();
+            let in_call = ended.dying_call.is_some()
+                || ended.dying_span.as_deref().is_some_and(is_parked_span);
+            let is_waiting = point.place == CallPlace::After && in_call;
             End::At { point, phase, cause, is_waiting }
         }
     }

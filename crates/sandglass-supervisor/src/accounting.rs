@@ -183,6 +183,12 @@ impl Accounting {
         self.is_resumed = true;
     }
 
+    /// Adds that a call in flight has waited for the lease of the host for `time`.
+    #[cold]
+    pub(crate) fn note_parked(&mut self, call: CallInFlight, time: Duration) {
+        self.by_function[call.place].1.parked.add(time);
+    }
+
     /// The name of a call in flight.
     pub(crate) fn name_of(&self, call: CallInFlight) -> &CallName {
         &self.by_function[call.place].0

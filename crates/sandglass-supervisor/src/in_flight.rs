@@ -389,3 +389,160 @@ impl Drop for Delivered {
         self.in_flight.withdraw(self.call);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+    use tokio::sync::oneshot;
+
+    const NOW: Monotonic = Monotonic::from_nanos(1_000);
+
+    fn poll(in_flight: &InFlight, now: Monotonic) {
+        in_flight.poll(&Context::from_waker(Waker::noop()), now, false);
+    }
+
+    fn has_ended(mut call: Pin<&mut Delivered>) -> bool {
+        call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// Work that ends with a message.
+    fn work() -> (oneshot::Sender<()>, Work) {
+        let (sender, receiver) = oneshot::channel();
+        (sender, Box::pin(async { receiver.await.expect("sent") }))
+    }
+
+    #[test]
+    fn completions_are_delivered_one_at_a_time_in_the_order_in_which_they_came() {
+        let in_flight = InFlight::new();
+        let (senders, works): (Vec<_>, Vec<_>) = (0..3).map(|_| work()).unzip();
+        let mut calls: Vec<_> = (1..)
+            .zip(works)
+            .map(|(call, work)| Box::pin(in_flight.add(call, Some((work, Vec::new())))))
+            .collect();
+        poll(&in_flight, NOW);
+        assert_eq!(in_flight.deliver(false, NOW), Delivery::Nothing);
+        let mut senders: Vec<_> = senders.into_iter().map(Some).collect();
+        for sent in [2, 0] {
+            senders[sent].take().expect("not sent yet").send(()).expect("it waits");
+            poll(&in_flight, NOW);
+        }
+        let later = Monotonic::from_nanos(4_000);
+        for (expected, now) in [(2, later), (0, Monotonic::from_nanos(9_000))] {
+            assert_eq!(in_flight.deliver(false, now), Delivery::Delivered);
+            let ended: Vec<_> = (0..3).filter(|call| has_ended(calls[*call].as_mut())).collect();
+            assert_eq!(ended, [expected]);
+        }
+        assert_eq!(in_flight.deliver(false, later), Delivery::Nothing);
+        let waited = in_flight.take_waited(later);
+        assert_eq!(waited, Duration::from_nanos(3_000), "only until the first completion");
+    }
+
+    #[test]
+    fn points_are_odd_at_yields_and_even_at_waits() {
+        let in_flight = InFlight::new();
+        let at = |yields: &[bool]| {
+            yields.iter().for_each(|yields| {
+                let _ = in_flight.deliver(*yields, NOW);
+            });
+            in_flight.take_point()
+        };
+        assert_eq!(at(&[false]), 0);
+        assert_eq!(at(&[false, false]), 0, "it still waits");
+        assert_eq!(at(&[true]), 1);
+        assert_eq!(at(&[true, false]), 2);
+        assert_eq!(at(&[true, true]), 3);
+        assert_eq!(at(&[true, false, true]), 3);
+    }
+
+    #[test]
+    fn work_is_polled_when_it_is_woken_at_its_moments_and_at_a_request_to_stop() {
+        let in_flight = InFlight::new();
+        let polls = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&polls);
+        let work: Work = Box::pin(std::future::poll_fn(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Poll::Pending
+        }));
+        let _call = in_flight.add(1, Some((work, vec![Monotonic::from_nanos(5_000)])));
+        let polled = |nanos: u64, is_stop_requested: bool| {
+            let now = Monotonic::from_nanos(nanos);
+            in_flight.poll(&Context::from_waker(Waker::noop()), now, is_stop_requested);
+            polls.load(Ordering::Relaxed)
+        };
+        assert_eq!(polled(1_000, false), 1, "when it is added");
+        assert_eq!(polled(5_000, false), 1, "its moment has not passed");
+        assert_eq!(polled(5_001, false), 2);
+        assert_eq!(polled(9_000, true), 3);
+        assert_eq!(polled(9_000, true), 3, "it knows");
+    }
+
+    #[test]
+    fn a_call_that_is_dropped_is_forgotten_and_noted_unless_its_guest_has_ended() {
+        let in_flight = InFlight::new();
+        let (sender, receiver) = work();
+        let call = in_flight.add(7, Some((receiver, Vec::new())));
+        sender.send(()).expect("it waits");
+        poll(&in_flight, NOW);
+        drop(call);
+        assert_eq!(in_flight.deliver(false, NOW), Delivery::Nothing);
+        assert_eq!(in_flight.take_withdrawn(), [7]);
+        let (sender, receiver) = work();
+        let call = in_flight.add(8, Some((receiver, Vec::new())));
+        in_flight.close();
+        assert!(sender.is_closed(), "what it waited for is dropped");
+        drop(call);
+        assert!(in_flight.take_withdrawn().is_empty());
+    }
+
+    #[test]
+    fn a_replay_delivers_a_completion_at_its_point_and_nowhere_else() {
+        let completion = |call, point, begun| Completion { call, point, begun };
+        let schedule = |completions: &[Completion]| Schedule {
+            completions: completions.iter().copied().collect(),
+            calls: 2,
+            is_cut: true,
+            ends_waiting: true,
+        };
+        let second_first = [completion(2, 3, 2), completion(1, 0, 2)];
+        let in_flight = InFlight::replaying(schedule(&second_first));
+        let mut calls = [1, 2].map(|call| {
+            in_flight.note_begun();
+            Box::pin(in_flight.add(call, None))
+        });
+        assert_eq!(in_flight.deliver(true, NOW), Delivery::Nothing, "the first yield");
+        assert_eq!(in_flight.deliver(true, NOW), Delivery::Delivered, "the second");
+        assert!(!has_ended(calls[0].as_mut()) && has_ended(calls[1].as_mut()));
+        assert_eq!(in_flight.take_point(), 3);
+        assert_eq!(in_flight.deliver(false, NOW), Delivery::Delivered);
+        assert!(has_ended(calls[0].as_mut()));
+        assert_eq!(in_flight.take_point(), 0);
+        assert_eq!(in_flight.deliver(true, NOW), Delivery::Nothing, "it was ended at a wait");
+        assert_eq!(in_flight.deliver(false, NOW), Delivery::AtEnd);
+
+        // It waits where the recorded guest yielded, or before it made its second call.
+        for (completions, begun) in [(&second_first[..], 2), (&second_first[..], 1), (&[], 1)] {
+            let in_flight = InFlight::replaying(schedule(completions));
+            let _calls: Vec<_> = (0..begun)
+                .map(|call| {
+                    in_flight.note_begun();
+                    in_flight.add(call, None)
+                })
+                .collect();
+            assert_eq!(in_flight.deliver(false, NOW), Delivery::Differs);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_interrupts_the_guest_is_no_point() {
+        let in_flight = InFlight::new();
+        let mut interrupted = pin!(in_flight.clone().interrupted(tokio::task::yield_now()));
+        assert!(!in_flight.is_interrupted());
+        let first = interrupted.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(first.is_pending() && in_flight.is_interrupted());
+        interrupted.await;
+        assert!(!in_flight.is_interrupted());
+    }
+}

@@ -55,6 +55,9 @@ pub struct RunNow {
     pub budget: Option<(Monotonic, Monotonic)>,
     /// What it is doing.
     pub doing: Doing,
+    /// The calls that are in flight while its guest goes on, at most 16, the oldest first; and since
+    /// when.
+    pub in_flight: Vec<(String, Monotonic)>,
     /// Since when, to a microsecond.
     pub since: Monotonic,
     /// When its last host call began or ended; `None` if there was none. A call that only sends a
@@ -135,7 +138,8 @@ impl Entry {
         let (doing, since) = run.present.read(&self.functions);
         let since = since.unwrap_or(self.queued_at);
         let active = run.present.last_active(&self.functions);
-        RunNow { dispatch, budget: run.budget(), doing, since, active }
+        let in_flight = run.present.in_flight(&self.functions);
+        RunNow { dispatch, budget: run.budget(), doing, in_flight, since, active }
     }
 }
 

@@ -7,7 +7,7 @@
 //! outlives its call. Types that need not be measured are listed in this file alone.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use crate::race::CallEnded;
 use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
+use crate::suspended::CallNote;
 use crate::ticker::Ticker;
 use sandglass_model::{DispatchId, Monotonic, TraceContext, WallTime};
 use sandglass_telemetry::{Metrics, Span};
@@ -92,7 +93,7 @@ keeps_nothing!(bool, u32, u64, i64, usize, AtomicU32, Duration, Monotonic, WallT
 keeps_nothing!(Phase, FunctionId, RunClock, DispatchId, CallEnded);
 
 // Charged already.
-keeps_nothing!(Charge, HostMemory, InFlight, Streams, OnceLock<CallEnded>);
+keeps_nothing!(Charge, HostMemory, InFlight, Streams, CallNote);
 
 // Made before the guest runs, or shared by runs, whose tenants are charged for it.
 keeps_nothing!(Ticker, Functions, Origin, Grants, Metrics, Dispatch, Lease);

@@ -6,12 +6,14 @@
 //!                  +--> past the soft deadline, or requested to stop: the call ends with that error
 //! ```
 //!
+//! A call whose guest goes on ([`crate::suspended`]) begins, and is parked before it has effects: its
+//! time limit begins with it.
+//!
 //! Recordings do not mention parking, and a replay never parks: a recorded run that ended while it was
 //! parked ended before its next call.
 
 use crate::boundary::Stopped;
 use crate::functions::{FunctionId, Reach};
-use crate::lease::Lease;
 use crate::race::{CallEnded, Race};
 use crate::recording::RunRecording;
 use crate::supervision::Supervision;
@@ -41,14 +43,6 @@ impl Supervision {
         !self.watch.lease.is_valid()
             && self.calls.functions.reach(function) == Reach::Outside
             && !matches!(self.calls.recording, RunRecording::Replaying(_))
-    }
-
-    /// The lease that a call of `function` waits for before it has effects, if its guest goes on
-    /// meanwhile; `None` if it is valid, or not needed. The call has begun then, and its time limit
-    /// with it.
-    #[must_use]
-    pub fn lease_to_wait_for(&self, function: FunctionId) -> Option<Lease> {
-        self.must_park(function).then(|| self.watch.lease.clone())
     }
 
     /// Waits until a call of `function` may begin. If it is to end before it begins, although the run

@@ -13,6 +13,7 @@ use crate::accounting::CallName;
 use crate::functions::{FunctionId, Functions};
 use crate::parking::parked_span;
 use crate::run::Phase;
+use crate::suspended::CallNote;
 use crate::sync::lock;
 
 /// Bits of the word for what the run does. The rest is since when, in steps of 1,024 nanoseconds,
@@ -64,6 +65,24 @@ impl Doing {
     }
 }
 
+/// A call that is in flight while its guest goes on.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) function: FunctionId,
+    pub(crate) name: CallName,
+    pub(crate) since: Monotonic,
+    pub(crate) note: Arc<CallNote>,
+}
+
+impl InFlight {
+    fn doing(&self, functions: &Functions) -> Doing {
+        match self.note.is_parked() {
+            true => Doing::Parked(parked_span(functions.name(self.function))),
+            false => Doing::HostCall(self.name.text(functions).to_owned()),
+        }
+    }
+}
+
 /// What one run is doing. What and since when are one word, so a reader never sees parts of two
 /// moments. The stores are relaxed: a reader that is a few nanoseconds behind sees older activity,
 /// and evaluates its limits again when they are due.
@@ -73,7 +92,7 @@ pub struct Present {
     /// The name of the call of this word, if it has one of its own.
     about: Mutex<Option<(u64, Arc<str>)>>,
     /// The calls in flight while the guest goes on, by number, and since when.
-    in_flight: Mutex<BTreeMap<u64, (CallName, Monotonic)>>,
+    in_flight: Mutex<BTreeMap<u64, InFlight>>,
     /// When the last call ended that counts as activity, in nanoseconds; 0 if there was none.
     active_at: AtomicU64,
     /// Whether a reader waits for activity. It spares the calls the lock.
@@ -107,8 +126,8 @@ impl Present {
     }
 
     /// Adds a call that is in flight while the guest goes on.
-    pub(crate) fn add_in_flight(&self, number: u64, name: CallName, since: Monotonic) {
-        lock(&self.in_flight).insert(number, (name, since));
+    pub(crate) fn add_in_flight(&self, number: u64, call: InFlight) {
+        lock(&self.in_flight).insert(number, call);
     }
 
     /// Removes a call that is no longer in flight.
@@ -134,7 +153,7 @@ impl Present {
     pub fn in_flight(&self, functions: &Functions) -> Vec<(String, Monotonic)> {
         let calls = lock(&self.in_flight);
         let calls = calls.values().take(IN_FLIGHT_SHOWN);
-        calls.map(|(name, since)| (name.text(functions).to_owned(), *since)).collect()
+        calls.map(|call| (call.doing(functions).as_str().to_owned(), call.since)).collect()
     }
 
     /// A call has ended `now`. It counts as activity unless it only sent a synthetic signal.
@@ -203,9 +222,7 @@ impl Present {
             INSTANTIATING => Doing::Instantiating,
             RUNNING => Doing::Guest,
             WAITING => match lock(&self.in_flight).values().next() {
-                Some((name, since)) => {
-                    return (Doing::HostCall(name.text(functions).to_owned()), Some(*since));
-                }
+                Some(call) => return (call.doing(functions), Some(call.since)),
                 None => Doing::Guest,
             },
             call if call & PARKED != 0 => {

@@ -13,7 +13,7 @@ use sandglass_model::{CallOutcome, Clock, Monotonic};
 
 use crate::run::Run;
 use crate::supervision::Supervision;
-use crate::suspended::EndedNote;
+use crate::suspended::CallNote;
 use crate::ticker::Ticker;
 
 /// Why a call was ended although its run goes on.
@@ -63,8 +63,8 @@ pub struct Race {
     /// Why the call is to end before it begins, if it waited for the lease of the host for too long.
     cut_before: Option<CallEnded>,
     end: Option<End>,
-    /// Where a call in flight notes that it was ended; `None` for the present call.
-    ended: Option<EndedNote>,
+    /// What a call that may be suspended notes; `None` for any other.
+    noted: Option<Arc<CallNote>>,
 }
 
 /// When a call is ended although its run goes on.
@@ -90,8 +90,8 @@ impl Race {
 
     fn limited(run: &Supervision, default: Option<Duration>) -> Self {
         let cut_before = run.watch.cut_before;
-        let ended = run.watch.noting.clone();
-        let race = Self { cut_before, ended, ..Self::new(run.run(), run.clock().shared()) };
+        let noted = run.watch.noting.clone();
+        let race = Self { cut_before, noted, ..Self::new(run.run(), run.clock().shared()) };
         let Some(ticker) = &run.watch.ticker else { return race };
         let name = run.calls.accounting.current(&run.calls.functions);
         let limit = name.and_then(|name| run.guest().call_timeout_of(name)).or(default);
@@ -114,7 +114,7 @@ impl Race {
     pub fn new(run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Self {
         let (run, clock) = (Arc::clone(run), Arc::clone(clock));
         let was_stop_requested = run.is_stop_requested();
-        Self { was_stop_requested, run, clock, cut_before: None, end: None, ended: None }
+        Self { was_stop_requested, run, clock, cut_before: None, end: None, noted: None }
     }
 
     /// When the call is ended although its run goes on; `None` if never.
@@ -124,9 +124,8 @@ impl Race {
     }
 
     fn note(&self, why: CallEnded) {
-        match &self.ended {
-            // It is noted once, because the race ends with it.
-            Some(ended) => drop(ended.set(why)),
+        match &self.noted {
+            Some(note) => note.end(why),
             None => self.run.note_call_ended(why),
         }
     }
@@ -158,7 +157,7 @@ impl Race {
         &self,
         wait: impl Future<Output = Result<T, E>>,
     ) -> Option<Result<T, E>> {
-        let noted = self.ended.as_ref().and_then(|ended| ended.get().copied());
+        let noted = self.noted.as_ref().and_then(|note| note.ended());
         if let Some(why) = self.cut_before.or(noted) {
             self.note(why);
             return Some(Err(why.into()));

@@ -22,7 +22,7 @@ use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
 use crate::secret::Secret;
-use crate::suspended::{EndedNote, Suspended};
+use crate::suspended::{CallNote, Suspended};
 use crate::ticker::Ticker;
 
 /// Everything of one handler run that host functions touch: its deadline, its host calls, and what
@@ -52,8 +52,8 @@ pub struct Watch {
     pub(crate) parked: Option<FunctionId>,
     /// Why a call that waited for the lease is to end before it begins.
     pub(crate) cut_before: Option<CallEnded>,
-    /// Where a call notes that something else than its result ended it, if it may be suspended.
-    pub noting: Option<EndedNote>,
+    /// What the present call notes if it may be suspended.
+    pub noting: Option<Arc<CallNote>>,
     /// Wakes calls that have time limits of their own; `None` if nothing runs.
     pub ticker: Option<Arc<Ticker>>,
     /// When the boundary last read the clock.
@@ -295,6 +295,10 @@ impl Supervision {
         }
         let functions = &self.calls.functions;
         let (since, name, call) = match (accounting.current_since(), self.oldest_awaited()) {
+            (_, Some(oldest)) if oldest.note.is_parked() => {
+                let name = parked_span(functions.name(oldest.function));
+                return DyingSpan { name, call: None };
+            }
             (_, Some(oldest)) => {
                 let name = accounting.name_of(oldest.call).text(functions).to_owned();
                 (oldest.call.since, name, Some(functions.name(oldest.function)))

@@ -1,9 +1,13 @@
 //! Calls whose guest goes on while they are in flight: what the run keeps of each, from the moment
 //! when it is suspended until its completion is delivered ([`InFlight`] describes when).
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use sandglass_model::{CallOutcome, Cause, Monotonic};
+use sandglass_model::{CallOutcome, Cause, Clock, Monotonic};
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::Level;
 use sandglass_telemetry::trace::names;
 
 use crate::accounting::CallInFlight;
@@ -13,12 +17,68 @@ use crate::covered;
 use crate::functions::FunctionId;
 use crate::host_memory::{Charge, OutOfHostMemory};
 use crate::in_flight::{CALL_BYTES, InFlight};
-use crate::race::CallEnded;
+use crate::lease::Lease;
+use crate::present;
+use crate::race::{CallEnded, Race};
 use crate::recording::{RunRecording, Source};
 use crate::supervision::Supervision;
 
-/// Why a call in flight was ended although its run goes on.
-pub type EndedNote = Arc<OnceLock<CallEnded>>;
+/// What the work of a call notes for the run, which has the call in flight.
+#[derive(Debug, Default)]
+pub struct CallNote {
+    ended: OnceLock<CallEnded>,
+    is_parked: AtomicBool,
+    parked_ns: AtomicU64,
+}
+
+impl CallNote {
+    /// Notes why the call is ended although its run goes on.
+    pub(crate) fn end(&self, why: CallEnded) {
+        // It is noted once, because the call ends with it.
+        let _ = self.ended.set(why);
+    }
+
+    /// Why the call was ended although its run goes on.
+    #[must_use]
+    pub fn ended(&self) -> Option<CallEnded> {
+        self.ended.get().copied()
+    }
+
+    /// Whether the call waits for the lease of the host.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.is_parked.load(Ordering::Relaxed)
+    }
+
+    /// How long it has waited for the lease; `None` if it did not.
+    fn parked(&self) -> Option<Duration> {
+        let nanos = self.parked_ns.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+}
+
+/// The wait of a call in flight for the lease of its host, before it has effects.
+#[derive(Debug)]
+pub struct Parking {
+    lease: Lease,
+    race: Race,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    note: Arc<CallNote>,
+}
+
+impl Parking {
+    /// Waits until the lease is valid, or until something else ends the call, which its note has then.
+    pub async fn wait(self) {
+        let _parked = (self.lease.count_parked(), self.metrics.hold(Level::ParkedCalls));
+        let since = self.clock.now();
+        self.note.is_parked.store(true, Ordering::Relaxed);
+        let valid = async { Ok::<_, CallEnded>(self.lease.valid().await) };
+        let _ = self.race.call(valid).await;
+        self.note.is_parked.store(false, Ordering::Relaxed);
+        let waited = self.clock.now().since(since).as_nanos();
+        self.note.parked_ns.store(u64::try_from(waited).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+    }
+}
 
 /// What a run keeps of a call in flight.
 #[derive(Debug)]
@@ -26,12 +86,12 @@ pub(crate) struct Suspended {
     pub(crate) function: FunctionId,
     pub(crate) call: CallInFlight,
     span: SuspendedSpan,
-    ended: EndedNote,
+    pub(crate) note: Arc<CallNote>,
     _charge: Charge,
 }
 
 // It is charged as a whole.
-covered!(Suspended: function, call, span, ended, _charge);
+covered!(Suspended: function, call, span, note, _charge);
 
 impl Supervision {
     /// The calls in flight; `None` if the guest has one call at a time.
@@ -46,15 +106,28 @@ impl Supervision {
         matches!(self.calls.recording, RunRecording::Replaying(_))
     }
 
-    /// Suspends the present call, of `function`, so that the guest goes on. The completion of its
-    /// wait notes in `ended` if something else ended it. Returns the number of the call.
+    /// The wait for the lease that a call of `function` needs before it has effects, if it does not
+    /// have to wait before it begins; `None` if the lease is valid, or not needed.
+    #[must_use]
+    pub fn parking(&self, function: FunctionId, note: &Arc<CallNote>) -> Option<Parking> {
+        self.must_park(function).then(|| Parking {
+            lease: self.watch.lease.clone(),
+            race: Race::of(self),
+            clock: Arc::clone(self.watch.clock.shared()),
+            metrics: self.calls.metrics.clone(),
+            note: Arc::clone(note),
+        })
+    }
+
+    /// Suspends the present call, of `function`, so that the guest goes on. Its work notes in `note`
+    /// what the run has to know. Returns the number of the call.
     ///
     /// # Errors
     /// The account of the run has no room for one more.
     pub fn suspend(
         &mut self,
         function: FunctionId,
-        ended: EndedNote,
+        note: Arc<CallNote>,
     ) -> Result<u64, OutOfHostMemory> {
         // The recording of a replay decides when its run ends.
         let bytes = if self.is_replay() { 0 } else { CALL_BYTES };
@@ -65,10 +138,15 @@ impl Supervision {
         if let Some(call) = calls.accounting.suspend() {
             let span = calls.spans.suspend();
             calls.recording.suspend();
-            let suspended = Suspended { function, call, span, ended, _charge: charge };
+            let in_flight = present::InFlight {
+                function,
+                name: calls.accounting.name_of(call).clone(),
+                since: call.since,
+                note: Arc::clone(&note),
+            };
+            self.watch.run.present.add_in_flight(number, in_flight);
+            let suspended = Suspended { function, call, span, note, _charge: charge };
             calls.suspended.insert(number, suspended);
-            let name = calls.accounting.name_of(call).clone();
-            self.watch.run.present.add_in_flight(number, name, call.since);
         }
         // That the call has begun shows that the guest is active.
         self.watch.run.present.call_ended(self.watch.phase, now, true);
@@ -98,12 +176,16 @@ impl Supervision {
 
     fn resume_unrecorded(&mut self, number: u64) -> Option<FunctionId> {
         let calls = &mut self.calls;
-        let Suspended { function, call, span, ended, .. } = calls.suspended.remove(&number)?;
+        let Suspended { function, call, span, note, .. } = calls.suspended.remove(&number)?;
         self.watch.run.present.remove_in_flight(number);
         calls.accounting.resume(call);
         calls.spans.resume(span);
-        if let Some(why) = ended.get() {
-            self.watch.run.note_call_ended(*why);
+        if let Some(time) = note.parked() {
+            calls.accounting.note_parked(call, time);
+            calls.metrics.host_call_parked(calls.functions.name(function), time);
+        }
+        if let Some(why) = note.ended() {
+            self.watch.run.note_call_ended(why);
         }
         Some(function)
     }

@@ -11,7 +11,7 @@ use super::{Pool, engine};
     unused_qualifications,
     reason = "generated, and described in the WIT package"
 )]
-mod bindings {
+pub(super) mod bindings {
     wasmtime::component::bindgen!({
         path: "../sandglass-guest/wit",
         world: "integration",
@@ -66,7 +66,7 @@ impl PlainComponent {
 }
 
 /// The context of such a dispatch, in as many bytes as the host's.
-fn context() -> DispatchContext {
+pub(super) fn context() -> DispatchContext {
     DispatchContext {
         tenant: "default".to_owned(),
         entity_type: "Bench".to_owned(),

@@ -2,10 +2,12 @@
 //! host function of its own, but there is no queue, no deadline and no report.
 
 mod component;
+mod tasks;
 
 use std::sync::Arc;
 
 pub(crate) use component::PlainComponent;
+pub(crate) use tasks::PlainTasks;
 use wasmtime::{
     Caller, Config, Enabled, Engine, Extern, Instance, InstanceAllocationStrategy, InstancePre,
     Linker, Module, ModuleExport, PoolingAllocationConfig, Result, Store, TypedFunc, bail,
@@ -18,6 +20,8 @@ pub(crate) enum Pool {
     /// As fast as possible: pages stay resident, the kernel finds the dirty ones (`PAGEMAP_SCAN`,
     /// if it is available), and nothing is prepared for concurrent components.
     Best,
+    /// The same, prepared for concurrent components.
+    BestConcurrent,
     /// With the defaults of Wasmtime's pool.
     Default,
 }
@@ -28,8 +32,8 @@ const KEEP_RESIDENT_BYTES: usize = 4 << 20;
 fn engine(pool: Pool) -> Result<Engine> {
     let mut config = Config::new();
     let mut pooling = PoolingAllocationConfig::new();
-    if let Pool::Best = pool {
-        config.concurrency_support(false);
+    config.concurrency_support(matches!(pool, Pool::BestConcurrent));
+    if let Pool::Best | Pool::BestConcurrent = pool {
         pooling
             .pagemap_scan(Enabled::Auto)
             .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)

@@ -57,12 +57,32 @@ pub(super) struct Handler {
     pub(super) left_ms: i64,
     pub(super) doing: String,
     pub(super) for_ms: Option<u64>,
+    /// The calls in flight, if its guest can have several.
+    #[serde(default)]
+    pub(super) calls: Vec<Call>,
     pub(super) stuck: bool,
     #[serde(default)]
     pub(super) session: Option<Session>,
     /// The id of its host; absent without a cluster.
     #[serde(default)]
     pub(super) host: Option<String>,
+}
+
+/// A host call in flight.
+#[derive(Debug, Deserialize)]
+pub(super) struct Call {
+    pub(super) name: String,
+}
+
+impl Handler {
+    /// What it is doing, with the number of further calls in flight.
+    pub(super) fn activity(&self) -> String {
+        let is_oldest = self.calls.first().is_some_and(|call| call.name == self.doing);
+        match self.calls.len() - usize::from(is_oldest) {
+            0 => self.doing.clone(),
+            further => format!("{} +{further}", self.doing),
+        }
+    }
 }
 
 /// The status of a handler's session.

@@ -185,7 +185,7 @@ impl View<'_> {
             span(if is_low { Tone::Bad } else { Tone::Doubtful }, bar),
             Span::raw(format!(
                 " {left:>9} {} {:>9}",
-                fit(&handler.doing, widths.doing),
+                fit(&handler.activity(), widths.doing),
                 waits.map(format_duration).unwrap_or_default()
             )),
         ];
@@ -338,7 +338,8 @@ mod tests {
         "in_flight": 3,
         "handlers": [
             {"entity": "Session/a\u001b[31m\u202e", "action": "Wait", "attempt": 2, "has_ms": 10000,
-             "left_ms": 1000, "doing": "host_http_call", "for_ms": 9000, "stuck": true},
+             "left_ms": 1000, "doing": "host_http_call", "for_ms": 9000, "stuck": true,
+             "calls": [{"name": "host_http_call", "for_ms": 9000}, {"name": "ask:A.B", "for_ms": 1}]},
             {"entity": "Session/日本語日本語日本語日本語日本語", "action": "Wait", "attempt": 1, "has_ms": 10000,
              "left_ms": 10000, "doing": "queued", "for_ms": null, "stuck": false}],
         "kills": [
@@ -360,7 +361,7 @@ mod tests {
         let lines = lines(SCENE, (100, 40), 500, None);
         assert_eq!(lines[0], "http://here  3 in flight  unhealthy  20:20:00 UTC");
         assert_eq!(lines[1], "the journal takes no appends");
-        for part in ["Wait", "  2 █░░░░░░░░░    500 ms", "host_http_call", "9.5 s STUCK"]
+        for part in ["Wait", "  2 █░░░░░░░░░    500 ms", "host_http_call +1", "9.5 s STUCK"]
         {
             assert!(lines[3].contains(part), "{part:?} is not in {:?}", lines[3]);
         }

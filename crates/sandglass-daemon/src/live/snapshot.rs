@@ -58,6 +58,8 @@ struct Row {
     handler: InFlight,
     activity: String,
     since: Option<Monotonic>,
+    /// The calls in flight while its guest goes on, and since when.
+    calls: Vec<(String, Monotonic)>,
     /// When its budget began, and its deadline.
     budget: Option<(Monotonic, Monotonic)>,
     is_stuck: bool,
@@ -156,16 +158,17 @@ fn rows(live: Vec<RunNow>, in_flight: Vec<InFlight>, now: Monotonic) -> Vec<Row>
 
 impl Row {
     fn in_host(handler: InFlight, live: RunNow, now: Monotonic) -> Self {
-        let RunNow { doing, since, budget, .. } = live;
+        let RunNow { doing, since, budget, in_flight: calls, .. } = live;
         let is_stuck =
             budget.is_some_and(|(began, end)| is_stuck(now.since(since), end.since(began)));
         let activity = doing.as_str().to_owned();
-        Self { handler, activity, since: Some(since), budget, is_stuck }
+        Self { handler, activity, since: Some(since), calls, budget, is_stuck }
     }
 
     fn pending(handler: InFlight) -> Self {
         let activity = PENDING.to_owned();
-        Self { handler, activity, since: None, budget: None, is_stuck: false }
+        let calls = Vec::new();
+        Self { handler, activity, since: None, calls, budget: None, is_stuck: false }
     }
 
     fn view(&self, now: Monotonic, at: WallTime, host: Option<HostId>) -> HandlerNowView<'_> {
@@ -179,6 +182,11 @@ impl Row {
             left_ms: remaining_ms(end, now),
             doing: &self.activity,
             for_ms: self.since.map(|since| millis(now.since(since))),
+            calls: self
+                .calls
+                .iter()
+                .map(|(name, since)| CallNowView { name, for_ms: millis(now.since(*since)) })
+                .collect(),
             stuck: self.is_stuck,
             session: session.as_ref().map(|session| session.view(at)),
             host,
@@ -241,6 +249,11 @@ pub(crate) struct HandlerNowView<'a> {
     /// For how long, if known.
     #[schema(required)]
     for_ms: Option<u64>,
+    /// The calls that are in flight while its guest goes on or waits for them, the oldest first, at
+    /// most 16; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    calls: Vec<CallNowView<'a>>,
     /// Whether it looks stuck: it has been in one host call, or in its own code without any, for
     /// longer than half its budget, but at least 1 s and at most 300 s.
     stuck: bool,
@@ -251,6 +264,15 @@ pub(crate) struct HandlerNowView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     host: Option<HostId>,
+}
+
+/// A host call in flight.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CallNowView<'a> {
+    /// Its name in reports.
+    name: &'a str,
+    /// For how long it has been in flight.
+    for_ms: u64,
 }
 
 impl<'a> LiveView<'a> {

@@ -108,7 +108,7 @@ function showHandler(shown, passed) {
   const counts = !["queued", "pending"].includes(handler.doing);
   const leftMs = counts ? handler.left_ms - passed : handler.left_ms;
   const share = handler.has_ms > 0 ? leftMs / handler.has_ms : 0;
-  setText(shown.doing, handler.doing);
+  setText(shown.doing, activity(handler));
   shown.stuck.hidden = !handler.stuck;
   setText(shown.session, formatSession(handler.session, passed));
   // A session can be STUCK while its status is a more specific one.
@@ -124,12 +124,18 @@ function showHandler(shown, passed) {
   fill(shown.leftBar, share);
 }
 
+/** What a handler is doing, with the number of further calls in flight. */
+function activity({ doing, calls = [] }) {
+  const further = calls.length - (calls[0]?.name === doing ? 1 : 0);
+  return further > 0 ? `${doing} +${further}` : doing;
+}
+
 /** The activity and the remaining budget of a handler, as one line. */
 function formatActivity(shown) {
   const stuck = isStuck(shown.handler) ? ", STUCK" : "";
   const since = shown.since.textContent && ` ${shown.since.textContent}`;
   const session = shown.session.textContent && `; ${shown.session.textContent}`;
-  return `In ${shown.handler.doing}${since}${stuck}; ${shown.left.textContent} left${session}`;
+  return `In ${activity(shown.handler)}${since}${stuck}; ${shown.left.textContent} left${session}`;
 }
 
 /** The dying spans of kills, the most frequent first. */

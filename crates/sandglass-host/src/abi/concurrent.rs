@@ -19,9 +19,9 @@ use sandglass_model::Monotonic;
 use sandglass_supervisor::capability::time;
 use sandglass_supervisor::functions::{FunctionId, Functions};
 use sandglass_supervisor::in_flight::{Delivered, Work};
-use sandglass_supervisor::race::{CallEnded, Race};
+use sandglass_supervisor::race::Race;
 use sandglass_supervisor::recording::{Packer, RunRecording};
-use sandglass_supervisor::suspended::EndedNote;
+use sandglass_supervisor::suspended::CallNote;
 use wasmtime::component::{Accessor, HasSelf, Linker};
 use wasmtime::{Error, Result};
 
@@ -213,19 +213,19 @@ fn enter<W: Send + 'static, R: Recorded>(
     if let RunRecording::Replaying(replayer) = &store.calls.recording {
         if replayer.is_suspended(number) {
             let called = Called { entered, output };
-            return suspend(store, function, called, EndedNote::default(), None);
+            return suspend(store, function, called, Arc::default(), None);
         }
         if let Some(recorded) = entered.recorded(store) {
             return boundary::leave(store, entered, recorded).map(Step::Returned);
         }
     }
-    let ended = EndedNote::default();
-    store.watch.noting = Some(Arc::clone(&ended));
+    let note = Arc::new(CallNote::default());
+    store.watch.noting = Some(Arc::clone(&note));
     let race = Race::of(store);
     let begun = begin(store, race);
     // The function may have named the call, for which the manifest may have another time limit.
     let limits = [Race::of(store).ends_at(), Race::inside(store).ends_at()];
-    let parking = Race::of(store);
+    let parking = store.parking(function, &note);
     store.watch.noting = None;
     let (wait, wakes_at) = match begun? {
         Begun::Has(result) => {
@@ -234,12 +234,9 @@ fn enter<W: Send + 'static, R: Recorded>(
         Begun::Waits(wait, wakes_at) => (wait, wakes_at),
     };
     let stored = Arc::clone(&output);
-    let lease = store.lease_to_wait_for(function);
     let mut work: Work = Box::pin(async move {
-        if let Some(lease) = lease {
-            let valid = async { Ok::<_, CallEnded>(lease.valid().await) };
-            // If something else ends the call, its own race knows.
-            let _ = parking.call(valid).await;
+        if let Some(parking) = parking {
+            parking.wait().await;
         }
         let output = wait.await;
         *stored.lock().unwrap_or_else(PoisonError::into_inner) = output;
@@ -248,13 +245,13 @@ fn enter<W: Send + 'static, R: Recorded>(
     let called = Called { entered, output };
     let is_ready = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
     if is_ready {
-        if let Some(why) = ended.get() {
-            store.run().note_call_ended(*why);
+        if let Some(why) = note.ended() {
+            store.run().note_call_ended(why);
         }
         return Ok(Step::Ready(called));
     }
     let moments = limits.into_iter().chain([wakes_at]).flatten().collect();
-    suspend(store, function, called, ended, Some((work, moments)))
+    suspend(store, function, called, note, Some((work, moments)))
 }
 
 /// Suspends the present call until its completion is delivered. A replay has no work.
@@ -262,10 +259,10 @@ fn suspend<W, R>(
     store: &mut RunStore,
     function: FunctionId,
     called: Called<W>,
-    ended: EndedNote,
+    note: Arc<CallNote>,
     work: Option<(Work, Vec<Monotonic>)>,
 ) -> Result<Step<W, R>> {
-    let number = store.suspend(function, ended)?;
+    let number = store.suspend(function, note)?;
     let in_flight = store.in_flight().ok_or_else(|| Error::msg("the guest has no tasks"))?;
     let delivered = in_flight.add(number, work);
     Ok(Step::Suspended(Pending { number, delivered, called }))

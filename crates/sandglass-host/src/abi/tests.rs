@@ -59,12 +59,19 @@ fn link_components() -> Functions {
     functions
 }
 
+/// What only asynchronous components import, without files and sockets, which are denied.
+fn list_asynchronous() -> Functions {
+    let mut functions = Functions::default();
+    super::concurrent::list(&mut functions);
+    functions
+}
+
 /// An exception that names no function would not hold back the one that was meant.
 #[test]
 fn the_exceptions_of_what_needs_a_lease_are_functions_with_the_class_that_they_except() {
-    let (core, components) = (link_core().1, link_components());
+    let tables = [link_core().1, link_components(), list_asynchronous()];
     let find = |(module, field): (&str, &str)| {
-        core.find(module, field).or_else(|| components.find(module, field)).expect(field)
+        tables.iter().find_map(|table| table.find(module, field)).expect(field)
     };
     for exception in SEND_AT_ONCE {
         let function = find(exception);
@@ -84,6 +91,7 @@ fn the_page_of_host_functions_lists_each_with_its_bound() {
     let mut page = include_str!("functions.md").to_owned();
     section(&mut page, "Core modules", &link_core().1);
     section(&mut page, "Components", &components);
+    section(&mut page, "Asynchronous components", &list_asynchronous());
     section(&mut page, "Packs of nodes", &link_packs().1);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/host-functions.md");
     if std::env::var_os("SANDGLASS_WRITE_DOCS").is_some() {

@@ -230,7 +230,10 @@ pub(crate) const HANDLERS: [&str; 2] = [HANDLER, handler!("async ")];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::module::testing::{compile, sandbox};
+    use crate::module::testing::{compile, sandbox, sandbox_of};
+    use crate::sandbox::{Concurrency, EngineKind, Target};
+    use sandglass_model::Allocation;
+    use sandglass_supervisor::functions::Function;
     use sandglass_supervisor::settings::Settings;
     use std::collections::BTreeSet;
     use std::sync::Arc;
@@ -239,8 +242,16 @@ mod tests {
     /// `integration`, as `wit-component` makes a dummy of it.
     const IMPORTS_EVERYTHING: &[u8] = include_bytes!("../../tests/all/imports_everything.wasm");
 
-    /// What generated code has, and links only if it is configured to.
-    const UNSTABLE: [&str; 2] = [
+    /// As [`IMPORTS_EVERYTHING`], of WASI 0.3 without `wasi:http`, and of the world 0.2.
+    const IMPORTS_EVERYTHING_ASYNC: &[u8] =
+        include_bytes!("../../tests/all/imports_everything_async.wasm");
+
+    /// What generated code has, and links only if it is configured to; and steps of streams.
+    const NOT_IMPORTED: [&str; 6] = [
+        "sandglass:integration/http@0.2.[read]response.body",
+        "sandglass:integration/http@0.2.[write]request.body",
+        "wasi:cli/stderr@0.3.[write]data",
+        "wasi:cli/stdout@0.3.[write]data",
         "wasi:http/types.[method]response-outparam.send-informational",
         "wasi:sockets/network.network-error-code",
     ];
@@ -249,34 +260,47 @@ mod tests {
         sandbox(&Settings { max_runs: 1, ..Settings::default() })
     }
 
+    fn sandbox_for_tasks() -> Arc<Sandbox> {
+        let target = Target { concurrency: Concurrency::SeveralCalls, ..EngineKind::USUAL.target };
+        let kind = EngineKind { target, allocation: Allocation::OnDemand };
+        sandbox_of(&Settings::default(), kind)
+    }
+
     #[test]
     fn the_host_has_every_import_of_the_worlds_with_its_type() {
         assert!(compile(&sandbox_for_one(), IMPORTS_EVERYTHING).is_ok());
+        let sandbox = sandbox_for_tasks();
+        for component in [IMPORTS_EVERYTHING, IMPORTS_EVERYTHING_ASYNC] {
+            let compiled = compile(&sandbox, component).map_err(NotCompiled::rejection);
+            assert_eq!(compiled.map(drop), Ok(()));
+        }
     }
 
     /// The names are written by hand beside generated traits, so they could be wrong.
     #[test]
     fn each_function_has_the_name_that_components_import_it_by() {
-        let sandbox = sandbox_for_one();
-        let component = component::Component::from_binary(&sandbox.engine, IMPORTS_EVERYTHING)
-            .expect("it is valid");
-        let ty = component.component_type();
+        let sandbox = sandbox_for_tasks();
         let mut imported = BTreeSet::new();
-        for (interface, import) in ty.imports(&sandbox.engine) {
-            let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
-            let interface = without_version(interface);
-            for (name, item) in instance.exports(&sandbox.engine) {
-                imported.insert(match item.ty {
-                    ComponentItem::ComponentFunc(_) => format!("{interface}.{name}"),
-                    ComponentItem::Resource(_) => format!("{interface}.[resource-drop]{name}"),
-                    _ => continue,
-                });
+        for binary in [IMPORTS_EVERYTHING, IMPORTS_EVERYTHING_ASYNC] {
+            let component =
+                component::Component::from_binary(&sandbox.engine, binary).expect("it is valid");
+            let ty = component.component_type();
+            for (interface, import) in ty.imports(&sandbox.engine) {
+                let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
+                let interface = key(interface);
+                for (name, item) in instance.exports(&sandbox.engine) {
+                    imported.insert(match item.ty {
+                        ComponentItem::ComponentFunc(_) => format!("{interface}.{name}"),
+                        ComponentItem::Resource(_) => format!("{interface}.[resource-drop]{name}"),
+                        _ => continue,
+                    });
+                }
             }
         }
-        let named: BTreeSet<String> =
-            sandbox.component_functions.names().map(str::to_owned).collect();
+        let name = |function: &Function| format!("{}.{}", function.module, function.field);
+        let named: BTreeSet<String> = sandbox.component_functions.iter().map(name).collect();
         let not_imported: Vec<_> = named.difference(&imported).collect();
-        assert_eq!(not_imported, UNSTABLE, "no component can import others");
+        assert_eq!(not_imported, NOT_IMPORTED, "no component can import others");
         // A resource has its drop only in the interface that defines it.
         let unnamed: Vec<_> =
             imported.difference(&named).filter(|name| !name.contains("[resource-drop]")).collect();

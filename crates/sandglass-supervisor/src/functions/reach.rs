@@ -29,12 +29,14 @@ pub enum Reach {
 pub const SEND_AT_ONCE: [(&str, &str); 1] = [("wasi:http/outgoing-handler", "handle")];
 
 /// Modules and names of functions that may wait and reach nothing outside.
-pub const WAIT_INSIDE: [(&str, &str); 3] = [
+pub const WAIT_INSIDE: [(&str, &str); 5] = [
     // It yields to other guests between two pieces.
     ("env", "host_hash_stream"),
     // A pure function of the spec that the guest passes.
     ("env", "host_evaluate_spec"),
     ("sandglass:integration/http", "[method]incoming-response.read"),
+    ("sandglass:integration/http@0.2", "[read]response.body"),
+    ("sandglass:integration/timer@0.2", "sleep"),
 ];
 
 impl Reach {
