@@ -53,7 +53,7 @@ pub(crate) fn lines(path: &Path, report: &Report, output: &Output) -> Vec<String
     add(labeled("tables", guest.tables.iter().map(|one| table(one, granted))).collect());
     add(labeled("exports", exports(guest)).collect());
     add(labeled("imports", imports(guest, permissions.as_ref())).collect());
-    add(labeled("wasi", guest.wasi.iter().map(wasi)).collect());
+    add(labeled("wasi", wasi(guest)).collect());
     match (manifest, permissions) {
         (Some(path), Some(permissions)) => {
             let of = format!("{} ({})", permissions.integration, path);
@@ -272,7 +272,14 @@ fn list_lines<T>(
     all.iter().take(LIST_MAX).map(move |one| line(one)).chain(more)
 }
 
-fn wasi(wasi: &WasiUse) -> String {
+/// The versions of WASI that the guest needs, and what it imports of them.
+fn wasi(guest: &Inspection) -> impl Iterator<Item = String> {
+    let versions = guest.wasi_versions.join(" and ");
+    let needs = (!versions.is_empty()).then(|| printable(&format!("needs WASI {versions}")).into_owned());
+    needs.into_iter().chain(guest.wasi.iter().map(of_interface))
+}
+
+fn of_interface(wasi: &WasiUse) -> String {
     let functions = count(wasi.functions, "function");
     let refused = match wasi.refused.len() {
         0 => String::new(),

@@ -5,12 +5,14 @@ mod group;
 mod permissions;
 mod scan;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sandglass_model::{ModuleHash, Rejection, RejectionKind};
 use serde::Serialize;
 
-use crate::abi::node_pack;
+use crate::abi::wasi::preview1;
+use crate::abi::{concurrent, node_pack};
 use crate::detection::abi_of;
 use crate::host::Host;
 use crate::module::{self, component, core_module};
@@ -69,6 +71,10 @@ pub struct Inspection {
     /// Whether code of it is executed before its handler is called: a `start` function, or the
     /// `_initialize` of a WASI reactor. That counts against the handler's budget.
     pub runs_at_start: bool,
+    /// The versions of WASI that it needs, such as `preview 1`, `0.2` and `0.3`.
+    pub wasi_versions: Vec<String>,
+    /// Whether it is an asynchronous component, which can have several calls in flight.
+    pub is_asynchronous: bool,
     /// What it imports of WASI, by interface.
     pub wasi: Vec<WasiUse>,
     /// Its information for debugging.
@@ -264,12 +270,18 @@ impl Host {
             let message = format!("{abi} that is not valid: {}", in_a_line(&error.to_string()));
             rejection(RejectionKind::InvalidModule, message)
         })?;
-        let sandbox = match structure::demands(&binary).concurrency {
+        let concurrency = structure::demands(&binary).concurrency;
+        let sandbox = match concurrency {
             Concurrency::OneCall => self.usual_sandbox()?,
             Concurrency::SeveralCalls => self.sandbox_for_tasks()?,
         };
         let is_text = !bytes.starts_with(b"\0asm");
-        Ok(describe(abi, ModuleHash::of(bytes), is_text, scan, &sandbox, self.max_memory_bytes()))
+        let mut guest =
+            describe(abi, ModuleHash::of(bytes), is_text, scan, &sandbox, self.max_memory_bytes());
+        if concurrency == Concurrency::SeveralCalls {
+            (guest.is_asynchronous, guest.contract) = (true, concurrent::CONTRACT);
+        }
+        Ok(guest)
     }
 }
 
@@ -304,6 +316,8 @@ fn describe(
         memories: scan.memories,
         tables: scan.tables,
         runs_at_start: scan.starts || initializes,
+        wasi_versions: wasi_versions(&wasi),
+        is_asynchronous: false,
         wasi,
         debug: scan.debug,
         producers: scan.producers.into_iter().collect(),
@@ -424,6 +438,20 @@ fn exports(abi: Abi, mut found: Vec<Export>) -> (Vec<Export>, Vec<MissingExport>
             .map(|types| types.join(" or "));
     }
     (found, missing)
+}
+
+/// The versions of WASI in `used`.
+fn wasi_versions(used: &[WasiUse]) -> Vec<String> {
+    let version = |used: &WasiUse| match used.interface.split_once('@') {
+        Some((_, version)) => {
+            // Versions with the same first two numbers are compatible.
+            version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".")
+        }
+        None if used.interface == preview1::MODULE => "preview 1".to_owned(),
+        None => "preview 0".to_owned(),
+    };
+    let versions: BTreeSet<String> = used.iter().map(version).collect();
+    versions.into_iter().collect()
 }
 
 /// The imports of WASI, by interface.

@@ -23,6 +23,8 @@ macro_rules! built {
     };
 }
 
+mod tasks;
+
 /// Dying spans, as reports name them.
 const GUEST: &str = "guest";
 const INSTANTIATE: &str = "instantiate";
@@ -65,6 +67,7 @@ pub fn kit() -> Vec<Member> {
         stubborn(),
         asks(),
         crowds(),
+        tasks::members(),
     ]
     .concat()
 }

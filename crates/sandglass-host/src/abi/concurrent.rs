@@ -29,6 +29,9 @@ use crate::abi::passed::{Passed, Recorded};
 use crate::boundary::{self, Entered};
 use crate::store::RunStore;
 
+/// The WIT package of asynchronous handlers.
+pub(crate) const CONTRACT: &str = "sandglass:integration@0.2.0";
+
 /// The index of the first function of this module among those of components.
 const FIRST: usize = super::world::END;
 
@@ -266,4 +269,15 @@ fn suspend<W, R>(
     let in_flight = store.in_flight().ok_or_else(|| Error::msg("the guest has no tasks"))?;
     let delivered = in_flight.add(number, work);
     Ok(Step::Suspended(Pending { number, delivered, called }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_contract_is_the_package() {
+        let wit = include_str!("../../../sandglass-guest/wit-0.2/integration.wit");
+        assert!(wit.contains(&format!("package {CONTRACT};")));
+    }
 }

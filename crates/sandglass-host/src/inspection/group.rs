@@ -114,6 +114,7 @@ pub(super) fn of_component(interface: &str) -> &'static str {
     }
     match interface.strip_prefix("sandglass:integration/") {
         Some("fail") => "result",
+        Some("timer") => "clock",
         Some(name) => {
             OF_THEIR_INTERFACE.into_iter().find(|group| *group == name).unwrap_or("other")
         }

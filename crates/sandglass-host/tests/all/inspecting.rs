@@ -236,3 +236,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_version_of_wasi_that_a_guest_needs_is_shown() {
+    const TASKS: &[u8] = include_bytes!("../../../../guest-fixtures/built/tasks.wasm");
+    const PREVIEW_1: &[u8] = include_bytes!("../../../../guest-fixtures/built/hang.wasm");
+    let both = r#"(component
+        (import "wasi:clocks/wall-clock@0.2.6" (instance
+            (export "resolution" (func (result u64)))))
+        (import "wasi:clocks/monotonic-clock@0.3.0" (instance
+            (export "now" (func (result u64))))))"#;
+    for (guest, versions, is_asynchronous) in [
+        (TASKS, &["0.3"][..], true),
+        (both.as_bytes(), &["0.2", "0.3"], true),
+        (COMPONENT, &["0.2"], false),
+        (PREVIEW_1, &["preview 1"], false),
+    ] {
+        let guest = inspected(guest);
+        assert_eq!(guest.wasi_versions, versions);
+        assert_eq!(guest.is_asynchronous, is_asynchronous);
+    }
+    let tasks = inspected(TASKS);
+    assert!(tasks.imports.iter().all(|import| import.is_known), "{:?}", tasks.imports);
+    assert!(tasks.exports.iter().any(|export| export.name == "handle" && export.is_used));
+    assert_eq!(tasks.contract, "sandglass:integration@0.2.0");
+}

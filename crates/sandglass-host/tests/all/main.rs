@@ -31,6 +31,7 @@ mod signals;
 mod simulated;
 mod streams;
 mod structure;
+mod tasks;
 mod telemetry;
 mod templates;
 mod time;

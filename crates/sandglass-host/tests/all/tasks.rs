@@ -1,0 +1,282 @@
+//! Asynchronous components: several calls in flight at the same time, under kills, time limits, a lease
+//! that has run out, and replay. What such guests do alone is in the tests of fixtures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay};
+use sandglass_host::{
+    Answer, Answered, Ask, AskError, Asks, Context, Dispatch, DispatchDeadline, Host, Lease,
+    Manifest, RecordingLimits, RunNow, Settings, StopHandle,
+};
+use sandglass_model::{
+    CallOutcome, Cause, Clock, Limit, Object, Outcome, Recording, RunReport, Sequence,
+};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::sync::Barrier;
+use tokio::task::JoinHandle;
+
+use crate::server::{Script, Server};
+
+const TASKS: &[u8] = include_bytes!("../../../../guest-fixtures/built/tasks.wasm");
+
+const SLEEP: &str = "sandglass:integration/timer.sleep";
+const SEND: &str = "sandglass:integration/http.send";
+
+/// Longer than anything here takes on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+fn host() -> Host {
+    host_with(Lease::default(), 4)
+}
+
+fn host_with(lease: Lease, max_asking: u32) -> Host {
+    let settings = Settings { max_runs: 1, max_asking, ..Settings::default() };
+    Host::builder().settings(settings).lease(lease).build().expect("a host")
+}
+
+fn dispatch(budget: Duration, config: &[(&str, &str)]) -> Dispatch {
+    let config = config.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let context = Context { config: config.collect(), ..Context::default() };
+    Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
+        .deadline(DispatchDeadline::after(budget))
+}
+
+fn start(host: &Host, manifest: Manifest, dispatch: Dispatch) -> (JoinHandle<RunReport>, StopHandle) {
+    let guest = host.load(TASKS, manifest).expect("a guest");
+    let (host, stop) = (host.clone(), dispatch.stop_handle());
+    (tokio::spawn(async move { host.run(&guest, dispatch).await.expect("it ran") }), stop)
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test that hangs fails")]
+async fn within<T>(wait: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, wait).await.expect("in time")
+}
+
+/// Polls until the only handler is as `expected`.
+async fn until(host: &Host, expected: impl Fn(&RunNow) -> bool) -> RunNow {
+    let reached = async {
+        loop {
+            let live = host.live_runs(10);
+            if let Some(run) = live.runs.into_iter().find(|run| expected(run)) {
+                return run;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    within(reached).await
+}
+
+/// The address of `server`, as a manifest grants it.
+fn granted(server: &Server) -> Manifest {
+    let address = server.address.to_string().parse().expect("a host");
+    Manifest::named("tasks").allow_hosts([address])
+}
+
+fn whole(report: &RunReport) -> Arc<[u8]> {
+    match &report.recording {
+        Some(Recording::Whole(bytes)) => Arc::clone(bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn all_calls_in_flight_are_shown_live_and_unfinished_in_the_story() {
+    let host = host();
+    let config = [("does", "wait_forever"), ("count", "3")];
+    let (running, stop) = start(&host, Manifest::named("tasks"), dispatch(LONG, &config));
+    let run = until(&host, |run| run.doing.as_str() == SLEEP && run.in_flight.len() == 3).await;
+    assert!(run.in_flight.iter().all(|(name, _)| name == SLEEP));
+    assert_eq!(run.since, run.in_flight[0].1, "the oldest");
+    assert!(run.active.is_some(), "calls that have begun are activity");
+    stop.stop(Cause::Cancel, "enough");
+    let report = within(running).await.expect("no panic");
+    assert!(matches!(report.outcome, Outcome::Cancelled(_)), "{report:?}");
+    assert_eq!(report.dying_span.as_deref(), Some(SLEEP));
+    let outcomes: Vec<_> = report.story.calls.iter().map(|call| call.outcome).collect();
+    assert_eq!(outcomes, [CallOutcome::Unfinished; 3]);
+    let [calls] = report.host_calls.by_function.as_slice() else { panic!("{report:?}") };
+    assert!(calls.in_flight && calls.count == 3, "{calls:?}");
+    assert!(host.live_runs(10).runs.is_empty());
+}
+
+#[tokio::test]
+async fn the_time_limit_of_a_call_ends_that_call_alone() {
+    let host = host();
+    let server = Server::start(Script { never: true, ..Script::default() }).await;
+    let limit = Duration::from_millis(20);
+    let manifest = granted(&server).host_call_timeouts([(SEND.to_owned(), limit)]);
+    let url = server.url();
+    let config = [("does", "get"), ("url", url.as_str())];
+    let (running, _) = start(&host, manifest, dispatch(LONG, &config));
+    let report = within(running).await.expect("no panic");
+    let Outcome::Failed(failure) = &report.outcome else { panic!("{report:?}") };
+    assert!(failure.message.contains("TimedOut(20)"), "{failure:?}");
+    let [overrun] = report.overruns.as_slice() else { panic!("{report:?}") };
+    assert_eq!((overrun.limit, overrun.host_call.as_deref()), (Limit::HostCallTimeout, Some(SEND)));
+}
+
+#[tokio::test]
+async fn the_soft_deadline_cuts_a_request_short_and_no_sleep() {
+    let host = host();
+    let server = Server::start(Script { never: true, ..Script::default() }).await;
+    let soft = |manifest: Manifest| manifest.soft_deadline(LONG - Duration::from_millis(30));
+    let url = server.url();
+    let config = [("does", "get"), ("url", url.as_str())];
+    let (running, _) = start(&host, soft(granted(&server)), dispatch(LONG, &config));
+    let report = within(running).await.expect("no panic");
+    let Outcome::Failed(failure) = &report.outcome else { panic!("{report:?}") };
+    assert!(failure.message.contains("CutShort"), "{failure:?}");
+    assert_eq!(report.story.calls[0].outcome, CallOutcome::CutShort);
+
+    let config = [("does", "sleep"), ("ms", "60")];
+    let manifest = soft(Manifest::named("tasks"));
+    let (running, _) = start(&host, manifest, dispatch(LONG, &config));
+    let report = within(running).await.expect("no panic");
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+    assert_eq!(report.story.calls[0].outcome, CallOutcome::Ok);
+}
+
+#[tokio::test]
+async fn calls_wait_for_the_lease_by_themselves_and_others_go_on() {
+    let lease = Lease::expired();
+    let host = host_with(lease.clone(), 4);
+    let server = Server::start(Script { body: "hello".to_owned(), status: 200, ..Script::default() });
+    let server = server.await;
+    let url = server.url();
+    let config = [("does", "get_many"), ("count", "2"), ("url", url.as_str())];
+    let (running, _) = start(&host, granted(&server), dispatch(LONG, &config));
+    let parked = format!("parked:{SEND}");
+    let run = until(&host, |run| run.doing.as_str() == parked && run.in_flight.len() == 2).await;
+    assert_eq!(run.in_flight[1].0, parked);
+    assert_eq!(lease.parked(), 2);
+    assert!(server.requests().is_empty(), "nothing is sent without a lease");
+    lease.extend(lease.now().after(LONG));
+    let report = within(running).await.expect("no panic");
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+    assert_eq!(lease.parked(), 0);
+    let sends = report.host_calls.by_function.iter().find(|calls| calls.name == SEND);
+    assert_eq!(sends.map(|calls| calls.parked.count), Some(2));
+
+    // A run that ends meanwhile has sent nothing, and its replay agrees.
+    let host = host_with(Lease::expired(), 4);
+    let limits = RecordingLimits::default();
+    let run = dispatch(Duration::from_millis(50), &config).recorded(limits);
+    let (running, _) = start(&host, granted(&server), run);
+    let report = within(running).await.expect("no panic");
+    assert_eq!((report.dying_span.as_deref(), &report.dying_call), (Some(&*parked), &None));
+    assert_eq!(server.requests().len(), 2, "those from before");
+    let run = RecordedRun::read(whole(&report)).expect("a recording");
+    let guest = host.load_for_replay(TASKS, &run).expect("the guest");
+    let end = RecordedEnd::from(&report);
+    let replayed = host.replay(&guest, Replay::new(&run, &end)).await.expect("replayed");
+    assert_eq!(replayed.divergence, None);
+}
+
+#[tokio::test]
+async fn a_replay_delivers_completions_in_the_recorded_order_and_names_one_that_differs() {
+    let host = host();
+    let config = [("does", "sleep_many"), ("count", "3")];
+    let run = dispatch(LONG, &config).recorded(RecordingLimits::default());
+    let (running, _) = start(&host, Manifest::named("tasks"), run);
+    let report = within(running).await.expect("no panic");
+    let end = RecordedEnd::from(&report);
+    let recording = whole(&report);
+
+    // An item of three: the call, the point, and nothing as its result.
+    let items: Vec<usize> = (0..recording.len().saturating_sub(6))
+        .filter(|at| recording[*at] == 0x83 && recording[at + 3..at + 6] == [0x82, 0xf5, 0xf6])
+        .collect();
+    let [first, second, third] = items.as_slice() else { panic!("{items:?}") };
+    let calls = [first, second, third].map(|at| recording[*at + 1]);
+    assert_eq!(calls, [3, 2, 1], "the shortest sleep ends first");
+
+    let replay = async |recording: Arc<[u8]>| {
+        let run = RecordedRun::read(recording).expect("a recording");
+        let guest = host.load_for_replay(TASKS, &run).expect("the guest");
+        host.replay(&guest, Replay::new(&run, &end)).await.expect("replayed").divergence
+    };
+    assert_eq!(replay(Arc::clone(&recording)).await, None);
+    let mut other_order = recording.to_vec();
+    other_order.swap(first + 1, second + 1);
+    let divergence = replay(other_order.into()).await.expect("it returns another order");
+    assert_eq!(divergence.what, "another outcome");
+    let mut unknown = recording.to_vec();
+    unknown[second + 1] = 3;
+    let divergence = replay(unknown.into()).await.expect("call 3 has completed before");
+    assert_eq!(divergence.what, "a guest that waits");
+    assert!(divergence.recorded.contains("the completion of call 3"), "{divergence:?}");
+    assert!(divergence.came.contains(&format!("waits for call 1, `{SLEEP}`, and 1 more")));
+    let mut early = recording.to_vec();
+    early[first + 2] = 1;
+    let divergence = replay(early.into()).await.expect("the guest never yields");
+    assert_eq!(divergence.what, "a guest that waits");
+    // The completion of the first call moves before the call of the last one.
+    let begins = recording[..*first].windows(SLEEP.len()).rposition(|text| text == SLEEP.as_bytes());
+    let entry = begins.expect("the last call") - 3;
+    let mut interrupted = recording[..entry].to_vec();
+    interrupted.extend(&recording[*third..]);
+    interrupted.extend(&recording[entry..*third]);
+    let divergence = replay(interrupted.into()).await.expect("the guest goes on");
+    assert_eq!(divergence.what, "a host call while the recorded guest waited", "{divergence:?}");
+}
+
+/// Responds to asks once two wait.
+#[derive(Debug)]
+struct Pair(Arc<Barrier>);
+
+impl Asks for Pair {
+    fn knows(&self, entity_type: &str, _: &str) -> bool {
+        entity_type == "Tool"
+    }
+
+    fn ask(&self, _: Ask) -> Answer<'static, Result<Answered, AskError>> {
+        let pair = Arc::clone(&self.0);
+        Box::pin(async move {
+            pair.wait().await;
+            let (sequence, state) = (Sequence(1), "Used".to_owned());
+            Ok(Answered { sequence, state, fields: Object::new() })
+        })
+    }
+}
+
+#[tokio::test]
+async fn two_asks_at_a_time_count_as_one_handler_that_asks() {
+    let host = host_with(Lease::default(), 1);
+    let target = "Tool.*".parse().expect("a target");
+    let manifest = Manifest::named("tasks").ask_targets([target]);
+    let config = [("does", "ask"), ("count", "2"), ("entity_type", "Tool"), ("action", "Use")];
+    // The permit that the first handler released and took back serves the second one.
+    for _ in 0..2 {
+        let pair = Arc::new(Pair(Arc::new(Barrier::new(2))));
+        let asking = dispatch(LONG, &config).asks(pair);
+        let (running, _) = start(&host, manifest.clone(), asking);
+        let report = within(running).await.expect("no panic");
+        let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
+        let answers = &completion.result["params"]["answers"];
+        assert_eq!(answers, &serde_json::json!(["Used", "Used"]));
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_its_guest_did_not_end_is_not_complete() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let received = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let mut bytes = Vec::new();
+        // The end may be a reset.
+        let _ = stream.read_to_end(&mut bytes).await;
+        bytes
+    });
+    let manifest = Manifest::named("tasks").allow_hosts([address.parse().expect("a host")]);
+    let url = format!("http://{address}/");
+    let config = [("does", "upload"), ("count", "1000000000"), ("url", url.as_str())];
+    let (running, _) = start(&host(), manifest, dispatch(Duration::from_millis(300), &config));
+    let report = within(running).await.expect("no panic");
+    assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
+    let bytes = within(received).await.expect("no panic");
+    assert!(bytes.len() > 1000, "{} bytes", bytes.len());
+    assert!(!bytes.ends_with(b"0\r\n\r\n"), "the body must not seem complete");
+}
