@@ -206,14 +206,16 @@ impl InFlight {
                 *driver = Some(context.waker().clone());
             }
         }
-        let mut woken = mem::take(&mut *lock(&self.0.woken.calls));
+        // Those whose moment has passed first, by their moments: the task may be late for several.
+        let mut woken = Vec::new();
         {
             let mut state = self.state();
             while let Some((at, call)) = state.moments.first().copied().filter(|(at, _)| *at < now)
             {
                 state.moments.remove(&(at, call));
-                woken.insert(call);
+                woken.push(call);
             }
+            woken.extend(mem::take(&mut *lock(&self.0.woken.calls)));
             if is_stop_requested && !mem::replace(&mut state.knows_stop, true) {
                 woken.extend(state.works.keys());
             }
