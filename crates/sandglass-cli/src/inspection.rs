@@ -275,7 +275,8 @@ fn list_lines<T>(
 /// The versions of WASI that the guest needs, and what it imports of them.
 fn wasi(guest: &Inspection) -> impl Iterator<Item = String> {
     let versions = guest.wasi_versions.join(" and ");
-    let needs = (!versions.is_empty()).then(|| printable(&format!("needs WASI {versions}")).into_owned());
+    let needs =
+        (!versions.is_empty()).then(|| printable(&format!("needs WASI {versions}")).into_owned());
     needs.into_iter().chain(guest.wasi.iter().map(of_interface))
 }
 

@@ -59,7 +59,11 @@ pub(crate) fn reserve_for_pool(slots: u32, stacks: u32) -> Result<Reserved, TooF
     let most = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     if let Some(most) = most.and_then(|text| text.trim().parse().ok()) {
         let maps = fs::read_to_string("/proc/self/maps");
-        MAPPINGS.admit((slots, stacks), maps.map_or(0, |maps| maps.lines().count() as u64), most)?;
+        MAPPINGS.admit(
+            (slots, stacks),
+            maps.map_or(0, |maps| maps.lines().count() as u64),
+            most,
+        )?;
     }
     Ok(MAPPINGS.reserve(u64::from(slots) * u64::from(stacks) * PER_STACK))
 }

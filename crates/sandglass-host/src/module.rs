@@ -88,7 +88,6 @@ impl Code {
             Self::NodePack(_) => Abi::NodePack,
         }
     }
-
 }
 
 /// What a module needs before its code runs, and where it can wait.
@@ -499,9 +498,17 @@ mod tests {
         for (inside, concurrency, allocation) in [
             ("", Concurrency::OneCall, pooled),
             (NESTED, Concurrency::OneCall, pooled),
-            ("(import \"wasi:clocks/system-clock@0.2.9\" (instance))", Concurrency::OneCall, pooled),
+            (
+                "(import \"wasi:clocks/system-clock@0.2.9\" (instance))",
+                Concurrency::OneCall,
+                pooled,
+            ),
             ("(import \"wasi:clocks/system-clock@0.3.0\" (instance))", several, pooled),
-            ("(import \"sandglass:integration/http@0.1.1\" (instance))", Concurrency::OneCall, pooled),
+            (
+                "(import \"sandglass:integration/http@0.1.1\" (instance))",
+                Concurrency::OneCall,
+                pooled,
+            ),
             ("(import \"sandglass:integration/http@0.2.0\" (instance))", several, pooled),
             ("(import \"f\" (func async))", several, pooled),
             ("(import \"i\" (instance (export \"f\" (func async (result u8)))))", several, pooled),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use minicbor::Decoder;
 use sandglass_model::{
-    CallPlace, Cause, EndPoint, Ended, EntityRef, FailureKind, GuestLimits, LimitKind, ModuleHash, Outcome,
-    Rejection, RunReport,
+    CallPlace, Cause, EndPoint, Ended, EntityRef, FailureKind, GuestLimits, LimitKind, ModuleHash,
+    Outcome, Rejection, RunReport,
 };
 
 use crate::error::Error;

@@ -226,7 +226,9 @@ fn config(settings: &Settings, kind: EngineKind) -> Config {
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_backtrace_max_frames(NonZeroUsize::new(frames))
         .allocation_strategy(match kind.allocation {
-            Allocation::Pooled => InstanceAllocationStrategy::Pooling(pool(settings, kind.target.concurrency)),
+            Allocation::Pooled => {
+                InstanceAllocationStrategy::Pooling(pool(settings, kind.target.concurrency))
+            }
             Allocation::OnDemand => InstanceAllocationStrategy::OnDemand,
         });
     config

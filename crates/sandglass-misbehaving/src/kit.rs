@@ -12,14 +12,24 @@ use crate::symbols;
 /// Includes a sample guest in text.
 macro_rules! wat {
     ($name:literal) => {
-        &include_bytes!(concat!("../../../guest-fixtures/wat/", $name, ".wat"))[..]
+        &include_bytes!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../guest-fixtures/wat/",
+            $name,
+            ".wat"
+        ))[..]
     };
 }
 
 /// Includes a sample guest that was compiled from Rust.
 macro_rules! built {
     ($name:literal) => {
-        &include_bytes!(concat!("../../../guest-fixtures/built/", $name, ".wasm"))[..]
+        &include_bytes!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../guest-fixtures/built/",
+            $name,
+            ".wasm"
+        ))[..]
     };
 }
 

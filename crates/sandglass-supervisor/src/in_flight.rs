@@ -172,7 +172,11 @@ impl InFlight {
     }
 
     fn of(state: State) -> Self {
-        Self(Arc::new(Shared { state: Mutex::new(state), woken: Arc::default(), begun: AtomicU64::new(0) }))
+        Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            woken: Arc::default(),
+            begun: AtomicU64::new(0),
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

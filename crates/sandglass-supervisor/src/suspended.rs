@@ -72,11 +72,16 @@ impl Parking {
         let _parked = (self.lease.count_parked(), self.metrics.hold(Level::ParkedCalls));
         let since = self.clock.now();
         self.note.is_parked.store(true, Ordering::Relaxed);
-        let valid = async { Ok::<_, CallEnded>(self.lease.valid().await) };
+        let valid = async {
+            self.lease.valid().await;
+            Ok::<_, CallEnded>(())
+        };
         let _ = self.race.call(valid).await;
         self.note.is_parked.store(false, Ordering::Relaxed);
         let waited = self.clock.now().since(since).as_nanos();
-        self.note.parked_ns.store(u64::try_from(waited).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+        self.note
+            .parked_ns
+            .store(u64::try_from(waited).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
     }
 }
 

@@ -64,10 +64,11 @@ impl PlainTasks {
         let mut store = Store::new(&self.engine, State);
         store.set_epoch_deadline(1);
         let instance = self.pre.instantiate_async(&mut store).await?;
-        let handle = instance.get_typed_func::<(&DispatchContext,), (Result<Completion, Failure>,)>(
-            &mut store,
-            &self.handle,
-        )?;
+        let handle = instance
+            .get_typed_func::<(&DispatchContext,), (Result<Completion, Failure>,)>(
+                &mut store,
+                &self.handle,
+            )?;
         let (answer,) = handle.call_async(&mut store, (&self.context,)).await?;
         answer.map(drop).map_err(|failure| format_err!("the guest returned {failure:?}"))
     }

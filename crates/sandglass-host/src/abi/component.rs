@@ -31,7 +31,8 @@ pub(super) async fn call(
         None => handler.call_handle(&mut *store, &context).await,
         // In a box of its own, so that it does not enlarge the future of other calls.
         Some(in_flight) => {
-            let call = async |store: &mut Store<RunStore>| handler.call_handle(store, &context).await;
+            let call =
+                async |store: &mut Store<RunStore>| handler.call_handle(store, &context).await;
             Box::pin(drive(store, &in_flight, call)).await
         }
     };

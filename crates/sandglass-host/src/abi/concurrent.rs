@@ -198,7 +198,11 @@ async fn sleep(
             return Ok(Begun::Has(()));
         }
         let (at, wait) = time::sleep(store, duration);
-        Ok(Begun::Waits(Box::pin(async { Some(wait.await) }), Some(at)))
+        let wait = async {
+            wait.await;
+            Some(())
+        };
+        Ok(Begun::Waits(Box::pin(wait), Some(at)))
     };
     call(calling, function, |to| argument.pass(to), begin, |_, ()| Ok(())).await
 }

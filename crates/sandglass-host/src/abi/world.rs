@@ -54,13 +54,13 @@ mod bindings {
     });
 }
 
-pub(crate) use bindings::sandglass::integration as interface;
 pub(crate) use ask::{answered, to_request as to_ask};
 pub(crate) use basics::emit;
-pub(crate) use interface::{ask as wit_ask, http as wit_http, signal as wit_signal};
-pub(crate) use signal::to_request as to_signal;
+pub(crate) use bindings::sandglass::integration as interface;
 pub(crate) use bindings::{Completion, DispatchContext, Failure, Integration, IntegrationPre};
 pub(crate) use interface::types::TypedFailure;
+pub(crate) use interface::{ask as wit_ask, http as wit_http, signal as wit_signal};
+pub(crate) use signal::to_request as to_signal;
 
 /// The index of the first function of this world among those of components.
 const FIRST: usize =

@@ -155,10 +155,7 @@ mod tests {
         let request = Request {
             key: [7; KEY_BYTES],
             kind: Kind::Component,
-            target: Target {
-                metering: Metering::Fuel,
-                concurrency: Concurrency::SeveralCalls,
-            },
+            target: Target { metering: Metering::Fuel, concurrency: Concurrency::SeveralCalls },
             memory_bytes: 1 << 31,
             cpu_seconds: 120,
             binary_bytes: 12_345,

@@ -1,8 +1,9 @@
 //! Counts what the sections of components declare: the definition of each instance, and what that costs.
 
 use wasmparser::{
-    CanonicalFunction, CanonicalOption, ComponentAlias, ComponentExport, ComponentExternalKind, ComponentImport,
-    ComponentInstance, ComponentOuterAliasKind, FromReader, Instance, Payload, SectionLimited,
+    CanonicalFunction, CanonicalOption, ComponentAlias, ComponentExport, ComponentExternalKind,
+    ComponentImport, ComponentInstance, ComponentOuterAliasKind, FromReader, Instance, Payload,
+    SectionLimited,
 };
 
 use super::bounds::{Bound, Counts};

@@ -112,10 +112,8 @@ impl Walk<'_> {
         let Some(scope) = innermost(&mut self.open, self.components) else { return Ok(()) };
         let (parts, depth) = match &ty {
             ComponentType::Defined(ty) => {
-                self.counts.is_concurrent |= matches!(
-                    ty,
-                    ComponentDefinedType::Stream(_) | ComponentDefinedType::Future(_)
-                );
+                self.counts.is_concurrent |=
+                    matches!(ty, ComponentDefinedType::Stream(_) | ComponentDefinedType::Future(_));
                 (parts(ty), scope.defined_type(ty))
             }
             ComponentType::Func(function) => {

@@ -151,7 +151,10 @@ fn inspection_and_loading_both_report_another_version_of_the_world() {
     assert_eq!(guest.imports[0].other_version, Some("sandglass:integration 0.1 and 0.2"));
     let rejection = host().load(later.as_bytes(), Default::default()).expect_err("another one");
     assert_eq!(rejection.kind, RejectionKind::MissingImport);
-    assert!(rejection.message.contains("this host has sandglass:integration 0.1 and 0.2"), "{rejection}");
+    assert!(
+        rejection.message.contains("this host has sandglass:integration 0.1 and 0.2"),
+        "{rejection}"
+    );
     let compatible = of("0.1.7");
     assert!(inspected(compatible.as_bytes()).imports[0].is_known);
 }

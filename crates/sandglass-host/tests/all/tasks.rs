@@ -9,9 +9,7 @@ use sandglass_host::{
     Answer, Answered, Ask, AskError, Asks, Context, Dispatch, DispatchDeadline, Host, Lease,
     Manifest, RecordingLimits, RunNow, Settings, StopHandle,
 };
-use sandglass_model::{
-    CallOutcome, Cause, Limit, Object, Outcome, Recording, RunReport, Sequence,
-};
+use sandglass_model::{CallOutcome, Cause, Limit, Object, Outcome, Recording, RunReport, Sequence};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::sync::Barrier;
@@ -43,7 +41,11 @@ fn dispatch(budget: Duration, config: &[(&str, &str)]) -> Dispatch {
         .deadline(DispatchDeadline::after(budget))
 }
 
-fn start(host: &Host, manifest: Manifest, dispatch: Dispatch) -> (JoinHandle<RunReport>, StopHandle) {
+fn start(
+    host: &Host,
+    manifest: Manifest,
+    dispatch: Dispatch,
+) -> (JoinHandle<RunReport>, StopHandle) {
     let guest = host.load(TASKS, manifest).expect("a guest");
     let (host, stop) = (host.clone(), dispatch.stop_handle());
     (tokio::spawn(async move { host.run(&guest, dispatch).await.expect("it ran") }), stop)
@@ -145,7 +147,8 @@ async fn the_soft_deadline_cuts_a_request_short_and_no_sleep() {
 async fn calls_wait_for_the_lease_by_themselves_and_others_go_on() {
     let lease = Lease::expired();
     let host = host_with(lease.clone(), 4);
-    let server = Server::start(Script { body: "hello".to_owned(), status: 200, ..Script::default() });
+    let server =
+        Server::start(Script { body: "hello".to_owned(), status: 200, ..Script::default() });
     let server = server.await;
     let url = server.url();
     let config = [("does", "get_many"), ("count", "2"), ("url", url.as_str())];
@@ -216,7 +219,8 @@ async fn a_replay_delivers_completions_in_the_recorded_order_and_names_one_that_
     let divergence = replay(late.into()).await.expect("the guest does not yield so often");
     assert_eq!(divergence.what, "a guest that waits");
     // The completion of the first call moves before the call of the last one.
-    let begins = recording[..*first].windows(SLEEP.len()).rposition(|text| text == SLEEP.as_bytes());
+    let begins =
+        recording[..*first].windows(SLEEP.len()).rposition(|text| text == SLEEP.as_bytes());
     let entry = begins.expect("the last call") - 3;
     let mut interrupted = recording[..entry].to_vec();
     interrupted.extend(&recording[*third..]);

@@ -40,11 +40,7 @@ pub(super) fn members() -> Vec<Member> {
                 .config("count", "10000")
                 .budget_of(LONG),
         ),
-        member(
-            "yields without end",
-            "yields in a loop",
-            tasks("yield_forever", in_guest()),
-        ),
+        member("yields without end", "yields in a loop", tasks("yield_forever", in_guest())),
         member(
             "yields beside a subtask",
             "yields in a loop while another task waits",

@@ -101,8 +101,14 @@ impl Recorder {
             .expect("writing to a Vec cannot fail");
         self.out = out.into_writer();
         let function = function.to_owned();
-        self.open =
-            Some(Open { function, completes: None, about: None, answer: None, writes: Vec::new(), written: 0 });
+        self.open = Some(Open {
+            function,
+            completes: None,
+            about: None,
+            answer: None,
+            writes: Vec::new(),
+            written: 0,
+        });
         self.check_size();
     }
 

@@ -257,7 +257,11 @@ impl Replayer {
             return Err(self.differs("a host call too many", "no further host call", &came));
         }
         if let Some(recorded) = self.next_completion()? {
-            return Err(self.differs("a host call while the recorded guest waited", recorded, &came));
+            return Err(self.differs(
+                "a host call while the recorded guest waited",
+                recorded,
+                &came,
+            ));
         }
         let entry = Entry::read(&recording, self.next).map_err(|why| self.unreadable(&why))?;
         let recorded = format!("`{}` {}", entry.function, entry.arguments.unwrap_or_default());

@@ -87,9 +87,7 @@ impl RunRecording {
                 recorder.resume(number, point);
                 Ok(Source::Function)
             }
-            Self::Replaying(replayer) => {
-                replayer.resume(number).map(|()| Source::Recording)
-            }
+            Self::Replaying(replayer) => replayer.resume(number).map(|()| Source::Recording),
         }
     }
 

@@ -13,44 +13,102 @@ const PREOPENS: &str = "wasi:filesystem/preopens@0.3";
 const SOCKETS: &str = "wasi:sockets/types@0.3";
 const NAMES: &str = "wasi:sockets/ip-name-lookup@0.3";
 
-/// Methods of descriptors and sockets: none exists. `async` ones are marked with `true`.
-const METHODS: &[(&str, &str, &[(&str, bool)])] = &[
-    (FILES, "descriptor", &[
-        ("read-via-stream", false), ("write-via-stream", false), ("append-via-stream", false),
-        ("advise", true), ("sync-data", true), ("get-flags", true), ("get-type", true),
-        ("set-size", true), ("set-times", true), ("read-directory", false), ("sync", true),
-        ("create-directory-at", true), ("stat", true), ("stat-at", true), ("set-times-at", true),
-        ("link-at", true), ("open-at", true), ("readlink-at", true),
-        ("remove-directory-at", true), ("rename-at", true), ("symlink-at", true),
-        ("unlink-file-at", true), ("is-same-object", true), ("metadata-hash", true),
-        ("metadata-hash-at", true),
-    ]),
-    (SOCKETS, "tcp-socket", &[
-        ("bind", false), ("connect", true), ("listen", false), ("send", false),
-        ("receive", false), ("get-local-address", false), ("get-remote-address", false),
-        ("get-is-listening", false), ("get-address-family", false),
-        ("set-listen-backlog-size", false), ("get-keep-alive-enabled", false),
-        ("set-keep-alive-enabled", false), ("get-keep-alive-idle-time", false),
-        ("set-keep-alive-idle-time", false), ("get-keep-alive-interval", false),
-        ("set-keep-alive-interval", false), ("get-keep-alive-count", false),
-        ("set-keep-alive-count", false), ("get-hop-limit", false), ("set-hop-limit", false),
-        ("get-receive-buffer-size", false), ("set-receive-buffer-size", false),
-        ("get-send-buffer-size", false), ("set-send-buffer-size", false),
-    ]),
-    (SOCKETS, "udp-socket", &[
-        ("bind", false), ("connect", false), ("disconnect", false), ("send", true),
-        ("receive", true), ("get-local-address", false), ("get-remote-address", false),
-        ("get-address-family", false), ("get-unicast-hop-limit", false),
-        ("set-unicast-hop-limit", false), ("get-receive-buffer-size", false),
-        ("set-receive-buffer-size", false), ("get-send-buffer-size", false),
-        ("set-send-buffer-size", false),
-    ]),
+/// The interface and the name of a resource, and its methods, with whether they are asynchronous.
+type Methods = (&'static str, &'static str, &'static [(&'static str, bool)]);
+
+/// Methods of descriptors and sockets, of which none exists.
+const METHODS: &[Methods] = &[
+    (
+        FILES,
+        "descriptor",
+        &[
+            ("read-via-stream", false),
+            ("write-via-stream", false),
+            ("append-via-stream", false),
+            ("advise", true),
+            ("sync-data", true),
+            ("get-flags", true),
+            ("get-type", true),
+            ("set-size", true),
+            ("set-times", true),
+            ("read-directory", false),
+            ("sync", true),
+            ("create-directory-at", true),
+            ("stat", true),
+            ("stat-at", true),
+            ("set-times-at", true),
+            ("link-at", true),
+            ("open-at", true),
+            ("readlink-at", true),
+            ("remove-directory-at", true),
+            ("rename-at", true),
+            ("symlink-at", true),
+            ("unlink-file-at", true),
+            ("is-same-object", true),
+            ("metadata-hash", true),
+            ("metadata-hash-at", true),
+        ],
+    ),
+    (
+        SOCKETS,
+        "tcp-socket",
+        &[
+            ("bind", false),
+            ("connect", true),
+            ("listen", false),
+            ("send", false),
+            ("receive", false),
+            ("get-local-address", false),
+            ("get-remote-address", false),
+            ("get-is-listening", false),
+            ("get-address-family", false),
+            ("set-listen-backlog-size", false),
+            ("get-keep-alive-enabled", false),
+            ("set-keep-alive-enabled", false),
+            ("get-keep-alive-idle-time", false),
+            ("set-keep-alive-idle-time", false),
+            ("get-keep-alive-interval", false),
+            ("set-keep-alive-interval", false),
+            ("get-keep-alive-count", false),
+            ("set-keep-alive-count", false),
+            ("get-hop-limit", false),
+            ("set-hop-limit", false),
+            ("get-receive-buffer-size", false),
+            ("set-receive-buffer-size", false),
+            ("get-send-buffer-size", false),
+            ("set-send-buffer-size", false),
+        ],
+    ),
+    (
+        SOCKETS,
+        "udp-socket",
+        &[
+            ("bind", false),
+            ("connect", false),
+            ("disconnect", false),
+            ("send", true),
+            ("receive", true),
+            ("get-local-address", false),
+            ("get-remote-address", false),
+            ("get-address-family", false),
+            ("get-unicast-hop-limit", false),
+            ("set-unicast-hop-limit", false),
+            ("get-receive-buffer-size", false),
+            ("set-receive-buffer-size", false),
+            ("get-send-buffer-size", false),
+            ("set-send-buffer-size", false),
+        ],
+    ),
 ];
 
 /// Stands for descriptors and sockets, of which there are none.
 struct Nothing;
 
 /// Links files and sockets.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "each function that can be called passes the boundary"
+)]
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     let mut instance = linker.instance("wasi:filesystem/preopens@0.3.0")?;
     let function = add(functions, PREOPENS, "get-directories");
@@ -103,6 +161,7 @@ fn deny(store: &mut RunStore, function: FunctionId, results: &mut [Val]) -> Resu
 }
 
 /// Links a method of a resource that does not exist. Wasmtime refuses a call before it gets here.
+#[allow(clippy::disallowed_methods, reason = "no guest can call it")]
 fn link_unreachable(
     instance: &mut LinkerInstance<'_, RunStore>,
     method: &str,

@@ -35,9 +35,7 @@ pub(crate) async fn drive<T>(
     };
     match driven {
         Driven::Ended(result) => result,
-        Driven::MustEnd { now, yields } => {
-            Err(store.data_mut().end_between(now, yields).into())
-        }
+        Driven::MustEnd { now, yields } => Err(store.data_mut().end_between(now, yields).into()),
     }
 }
 
@@ -45,7 +43,10 @@ pub(crate) async fn drive<T>(
 enum Driven<T> {
     Ended(wasmtime::Result<T>),
     /// The guest waits or yields, and its run must end now.
-    MustEnd { now: Monotonic, yields: bool },
+    MustEnd {
+        now: Monotonic,
+        yields: bool,
+    },
 }
 
 struct Driver<'a> {
@@ -63,9 +64,8 @@ impl Driver<'_> {
         let of_guest = Waker::from(Arc::clone(&waker));
         std::future::poll_fn(|context| {
             waker.set(context.waker());
-            let polled = self.poll(context, &waker, || {
-                guest.as_mut().poll(&mut Context::from_waker(&of_guest))
-            });
+            let polled = self
+                .poll(context, &waker, || guest.as_mut().poll(&mut Context::from_waker(&of_guest)));
             if polled.is_pending() && waker.yields() {
                 // It is polled again, after others.
                 context.waker().wake_by_ref();

@@ -174,7 +174,10 @@ impl cli::stdin::HostWithStore<RunStore> for HasSelf<RunStore> {
 }
 
 impl cli::stdout::HostWithStore<RunStore> for HasSelf<RunStore> {
-    fn write_via_stream(store: Access<'_, RunStore, Self>, data: StreamReader<u8>) -> Result<Written> {
+    fn write_via_stream(
+        store: Access<'_, RunStore, Self>,
+        data: StreamReader<u8>,
+    ) -> Result<Written> {
         const FUNCTIONS: (FunctionId, FunctionId) =
             (id(STDOUT, "write-via-stream"), id(STDOUT, stdio::WRITE));
         stdio::write(store, FUNCTIONS, Level::Info, data)
@@ -182,7 +185,10 @@ impl cli::stdout::HostWithStore<RunStore> for HasSelf<RunStore> {
 }
 
 impl cli::stderr::HostWithStore<RunStore> for HasSelf<RunStore> {
-    fn write_via_stream(store: Access<'_, RunStore, Self>, data: StreamReader<u8>) -> Result<Written> {
+    fn write_via_stream(
+        store: Access<'_, RunStore, Self>,
+        data: StreamReader<u8>,
+    ) -> Result<Written> {
         const FUNCTIONS: (FunctionId, FunctionId) =
             (id(STDERR, "write-via-stream"), id(STDERR, stdio::WRITE));
         stdio::write(store, FUNCTIONS, Level::Warn, data)

@@ -8,8 +8,8 @@ use sandglass_supervisor::capability::http::{HttpError, Request as Sendable};
 use sandglass_supervisor::capability::streams::{self, IncomingResponse};
 use sandglass_supervisor::capability::{ask, entity_signal};
 use sandglass_supervisor::functions::{Class, FunctionId, Import};
-use wasmtime::Result;
 use tokio::sync::{Mutex, oneshot};
+use wasmtime::Result;
 use wasmtime::component::{FutureReader, HasSelf, Linker, StreamReader};
 
 use super::body::{RequestBody, ResponseBody};
@@ -138,9 +138,8 @@ impl interface::http::HostWithStore<RunStore> for HasSelf<RunStore> {
                 };
                 let outside = store.outside();
                 // Noted as sent only if the race lets it begin.
-                let wait = async move {
-                    outside.open(request.map_err(HttpError::InvalidRequest)?)?.await
-                };
+                let wait =
+                    async move { outside.open(request.map_err(HttpError::InvalidRequest)?)?.await };
                 Ok(Begun::waits(async move { race.call(wait).await }))
             },
             |store, opened| {
