@@ -44,13 +44,13 @@ impl Supervision {
         function: FunctionId,
         arguments: impl FnOnce(&mut Packer<'_>),
     ) -> Result<Source, Stopped> {
-        if self.calls.in_flight.is_some() {
+        if self.calls.tasks.is_some() {
             self.settle_withdrawn();
         }
         self.calls.accounting.arrive();
         let now = self.check_fast()?;
         self.calls.accounting.enter(function, now);
-        if let Some(in_flight) = &self.calls.in_flight {
+        if let Some(in_flight) = self.in_flight() {
             in_flight.note_begun();
         }
         self.watch.run.present.calls(function, now);
@@ -83,7 +83,9 @@ impl Supervision {
     #[inline]
     pub fn leave(&mut self, now: Monotonic, is_failure: bool) -> Result<(), Stopped> {
         self.watch.cut_before = None;
-        self.calls.resumed = None;
+        if let Some(tasks) = &mut self.calls.tasks {
+            tasks.resumed = None;
+        }
         let ended = self.watch.run.take_call_ended();
         if let Some(ended) = ended {
             self.trace_error(now, names::CALL_ENDED, &ended.to_string());
@@ -169,7 +171,7 @@ impl Supervision {
     fn check_at(&mut self, now: Monotonic) -> Result<Monotonic, Stopped> {
         self.watch.checked_at = now;
         let (point, phase) = (self.calls.accounting.point(), self.watch.phase);
-        let is_waiting = self.watch.is_waiting;
+        let is_waiting = self.calls.tasks.as_ref().is_some_and(|tasks| tasks.is_waiting);
         let replayer = self.calls.recording.replayer();
         let recorded = replayer.and_then(|replayer| replayer.ends_at(point, phase, is_waiting));
         match recorded.or_else(|| self.watch.run.due(now)) {

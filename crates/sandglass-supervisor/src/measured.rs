@@ -6,7 +6,6 @@
 //! compile until its type states how much it keeps, and a host function has no other place that
 //! outlives its call. Types that need not be measured are listed in this file alone.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -16,7 +15,6 @@ use crate::capability::named_streams::Streams;
 use crate::dispatch::Dispatch;
 use crate::functions::{FunctionId, Functions};
 use crate::host_memory::{Charge, HostMemory};
-use crate::in_flight::InFlight;
 use crate::lease::Lease;
 use crate::node::NodeAccess;
 use crate::origin::Origin;
@@ -24,7 +22,6 @@ use crate::race::CallEnded;
 use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
-use crate::suspended::CallNote;
 use crate::ticker::Ticker;
 use sandglass_model::{DispatchId, Monotonic, TraceContext, WallTime};
 use sandglass_telemetry::{Metrics, Span};
@@ -93,7 +90,7 @@ keeps_nothing!(bool, u32, u64, i64, usize, AtomicU32, Duration, Monotonic, WallT
 keeps_nothing!(Phase, FunctionId, RunClock, DispatchId, CallEnded);
 
 // Charged already.
-keeps_nothing!(Charge, HostMemory, InFlight, Streams, CallNote);
+keeps_nothing!(Charge, HostMemory, Streams);
 
 // Made before the guest runs, or shared by runs, whose tenants are charged for it.
 keeps_nothing!(Ticker, Functions, Origin, Grants, Metrics, Dispatch, Lease);
@@ -108,10 +105,10 @@ keeps_nothing!(RunRecording);
 // What a span contains is exported after the run; `Spans` counts what the guest gives it.
 keeps_nothing!(Span);
 
-impl<T: Measured> Measured for BTreeMap<u64, T> {
+impl<T: Measured> Measured for Box<T> {
     #[inline]
     fn uncharged_bytes(&self) -> u64 {
-        self.values().map(T::uncharged_bytes).sum()
+        T::uncharged_bytes(self)
     }
 }
 

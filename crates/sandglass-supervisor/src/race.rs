@@ -90,7 +90,7 @@ impl Race {
 
     fn limited(run: &Supervision, default: Option<Duration>) -> Self {
         let cut_before = run.watch.cut_before;
-        let noted = run.watch.noting.clone();
+        let noted = run.calls.tasks.as_ref().and_then(|tasks| tasks.noting.clone());
         let race = Self { cut_before, noted, ..Self::new(run.run(), run.clock().shared()) };
         let Some(ticker) = &run.watch.ticker else { return race };
         let name = run.calls.accounting.current(&run.calls.functions);

@@ -1,6 +1,5 @@
 //! The state of one handler run that host functions touch, whatever engine runs the guest.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
 use crate::secret::Secret;
-use crate::suspended::{CallNote, Suspended};
+use crate::suspended::Tasks;
 use crate::ticker::Ticker;
 
 /// Everything of one handler run that host functions touch: its deadline, its host calls, and what
@@ -52,8 +51,6 @@ pub struct Watch {
     pub(crate) parked: Option<FunctionId>,
     /// Why a call that waited for the lease is to end before it begins.
     pub(crate) cut_before: Option<CallEnded>,
-    /// What the present call notes if it may be suspended.
-    pub noting: Option<Arc<CallNote>>,
     /// Wakes calls that have time limits of their own; `None` if nothing runs.
     pub ticker: Option<Arc<Ticker>>,
     /// When the boundary last read the clock.
@@ -63,8 +60,6 @@ pub struct Watch {
     pub unchecked_until: Monotonic,
     /// How far the run has come.
     pub phase: Phase,
-    /// Whether the guest waits for its calls in flight.
-    pub(crate) is_waiting: bool,
     /// What was running when the run was found to have to end.
     pub(crate) stopped_in: Option<DyingSpan>,
 }
@@ -81,8 +76,8 @@ pub struct DyingSpan {
 measured!(DyingSpan: name, call);
 
 measured!(
-    Watch: run, clock, lease, parked, cut_before, noting, ticker, checked_at, unchecked_until,
-    phase, is_waiting, stopped_in
+    Watch: run, clock, lease, parked, cut_before, ticker, checked_at, unchecked_until, phase,
+    stopped_in
 );
 
 /// The host calls of the run: counted, timed, traced and recorded.
@@ -99,18 +94,12 @@ pub struct Calls {
     /// The recording that is written or replayed.
     pub recording: RunRecording,
     pub(crate) metrics: Metrics,
-    /// The calls in flight; `None` if the guest has one call at a time.
-    pub(crate) in_flight: Option<InFlight>,
-    /// What the run keeps of each of them, by number.
-    pub(crate) suspended: BTreeMap<u64, Suspended>,
-    /// The number of the present call, if it was suspended and its guest does not know yet that it has
-    /// completed.
-    pub(crate) resumed: Option<u64>,
+    /// The calls in flight of a guest with tasks; `None` if the guest has one call at a time.
+    pub(crate) tasks: Option<Box<Tasks>>,
 }
 
 measured!(
-    Calls: functions, accounting, while_instantiating, spans, recording, metrics, in_flight, suspended,
-    resumed
+    Calls: functions, accounting, while_instantiating, spans, recording, metrics, tasks
 );
 
 /// What a [`Supervision`] begins with.
@@ -174,12 +163,10 @@ impl Supervision {
                 lease: start.lease,
                 parked: None,
                 cut_before: None,
-                noting: None,
                 ticker: start.ticker,
                 checked_at: start.began,
                 unchecked_until,
                 phase: Phase::Instantiating,
-                is_waiting: false,
                 stopped_in: None,
             },
             calls: Calls {
@@ -189,9 +176,7 @@ impl Supervision {
                 spans: start.spans,
                 recording: start.recording,
                 metrics: start.metrics,
-                in_flight: start.in_flight,
-                suspended: BTreeMap::new(),
-                resumed: None,
+                tasks: start.in_flight.map(|in_flight| Box::new(Tasks::new(in_flight))),
             },
             guest: start.guest,
             origin: start.origin,
@@ -294,8 +279,11 @@ impl Supervision {
             return DyingSpan { name, call: None };
         }
         let functions = &self.calls.functions;
-        let (since, name, call) = match (accounting.current_since(), self.oldest_awaited()) {
-            (_, Some(oldest)) if oldest.note.is_parked() => {
+        let current_since = accounting.current_since();
+        let tasks = self.calls.tasks.as_ref();
+        let oldest = tasks.and_then(|tasks| tasks.oldest_awaited(current_since.is_some()));
+        let (since, name, call) = match (current_since, oldest) {
+            (_, Some(oldest)) if oldest.is_parked() => {
                 let name = parked_span(functions.name(oldest.function));
                 return DyingSpan { name, call: None };
             }
@@ -317,16 +305,6 @@ impl Supervision {
         let span = self.guest.spans.innermost_declared().map(str::to_owned);
         let name = span.or_else(destination).unwrap_or(name);
         DyingSpan { name, call: call.map(str::to_owned) }
-    }
-
-    /// The oldest call in flight, if the guest waits for it, and if it is older than the present call.
-    fn oldest_awaited(&self) -> Option<&Suspended> {
-        let (number, oldest) = self.calls.suspended.first_key_value()?;
-        match self.calls.resumed {
-            Some(resumed) => (*number < resumed).then_some(oldest),
-            None => (self.watch.is_waiting && self.calls.accounting.current_since().is_none())
-                .then_some(oldest),
-        }
     }
 
     /// Returns what was running when the run was found to have to end.
@@ -355,8 +333,8 @@ impl Supervision {
     /// Computes the account of the run, which began at `start`, and whose guest is off the CPU since `end`.
     pub fn finish(&mut self, start: Monotonic, end: Monotonic) -> Account {
         self.settle_withdrawn();
-        if let Some(in_flight) = &self.calls.in_flight {
-            self.calls.accounting.add_waited(in_flight.take_waited(end));
+        if let Some(waited) = self.in_flight().map(|in_flight| in_flight.take_waited(end)) {
+            self.calls.accounting.add_waited(waited);
         }
         self.trace_cut_call(end);
         let Calls { functions, accounting, metrics, .. } = &mut self.calls;

@@ -1,6 +1,7 @@
 //! Calls whose guest goes on while they are in flight: what the run keeps of each, from the moment
 //! when it is suspended until its completion is delivered ([`InFlight`] describes when).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -91,18 +92,64 @@ pub(crate) struct Suspended {
     pub(crate) function: FunctionId,
     pub(crate) call: CallInFlight,
     span: SuspendedSpan,
-    pub(crate) note: Arc<CallNote>,
+    note: Arc<CallNote>,
     _charge: Charge,
 }
 
-// It is charged as a whole.
-covered!(Suspended: function, call, span, note, _charge);
+/// What a run keeps of a guest with tasks.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    in_flight: InFlight,
+    /// The calls in flight, by number.
+    suspended: BTreeMap<u64, Suspended>,
+    /// The number of the present call, if it was suspended and its guest does not know yet that it has
+    /// completed.
+    pub(crate) resumed: Option<u64>,
+    /// Whether the guest waits for its calls in flight.
+    pub(crate) is_waiting: bool,
+    /// What the present call notes if it may be suspended.
+    pub(crate) noting: Option<Arc<CallNote>>,
+}
+
+// Each call in flight is charged as a whole.
+covered!(Tasks: in_flight, suspended, resumed, is_waiting, noting);
+
+impl Tasks {
+    pub(crate) fn new(in_flight: InFlight) -> Self {
+        let suspended = BTreeMap::new();
+        Self { in_flight, suspended, resumed: None, is_waiting: false, noting: None }
+    }
+
+    /// The oldest call in flight, if the guest waits for it, and if it is older than the present call.
+    pub(crate) fn oldest_awaited(&self, is_in_call: bool) -> Option<&Suspended> {
+        let (number, oldest) = self.suspended.first_key_value()?;
+        let is_awaited = match self.resumed {
+            Some(resumed) => *number < resumed,
+            None => self.is_waiting && !is_in_call,
+        };
+        is_awaited.then_some(oldest)
+    }
+}
+
+impl Suspended {
+    /// Whether the call waits for the lease of the host.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.note.is_parked()
+    }
+}
 
 impl Supervision {
     /// The calls in flight; `None` if the guest has one call at a time.
     #[must_use]
-    pub const fn in_flight(&self) -> Option<&InFlight> {
-        self.calls.in_flight.as_ref()
+    pub fn in_flight(&self) -> Option<&InFlight> {
+        self.calls.tasks.as_ref().map(|tasks| &tasks.in_flight)
+    }
+
+    /// Sets what the present call notes while it begins, because it may be suspended.
+    pub fn note_in(&mut self, note: Option<Arc<CallNote>>) {
+        if let Some(tasks) = &mut self.calls.tasks {
+            tasks.noting = note;
+        }
     }
 
     /// Whether the run is a replay.
@@ -151,7 +198,9 @@ impl Supervision {
             };
             self.watch.run.present.add_in_flight(number, in_flight);
             let suspended = Suspended { function, call, span, note, _charge: charge };
-            calls.suspended.insert(number, suspended);
+            if let Some(tasks) = &mut calls.tasks {
+                tasks.suspended.insert(number, suspended);
+            }
         }
         // That the call has begun shows that the guest is active.
         self.watch.run.present.call_ended(self.watch.phase, now, true);
@@ -171,7 +220,9 @@ impl Supervision {
             .unwrap_or_default();
         self.calls.accounting.add_waited(waited);
         let function = self.resume_unrecorded(number);
-        self.calls.resumed = function.map(|_| number);
+        if let Some(tasks) = &mut self.calls.tasks {
+            tasks.resumed = function.map(|_| number);
+        }
         let resumed = self.calls.recording.resume(number, point);
         if let Some(function) = function {
             self.watch.run.present.calls(function, self.watch.checked_at);
@@ -181,7 +232,8 @@ impl Supervision {
 
     fn resume_unrecorded(&mut self, number: u64) -> Option<FunctionId> {
         let calls = &mut self.calls;
-        let Suspended { function, call, span, note, .. } = calls.suspended.remove(&number)?;
+        let tasks = calls.tasks.as_mut()?;
+        let Suspended { function, call, span, note, .. } = tasks.suspended.remove(&number)?;
         self.watch.run.present.remove_in_flight(number);
         calls.accounting.resume(call);
         calls.spans.resume(span);
@@ -212,7 +264,9 @@ impl Supervision {
     /// Ends the run outside of its guest, which waits for its calls in flight or yields, because it
     /// must end `now`.
     pub fn end_between(&mut self, now: Monotonic, yields: bool) -> Stopped {
-        self.watch.is_waiting = !yields;
+        if let Some(tasks) = &mut self.calls.tasks {
+            tasks.is_waiting = !yields;
+        }
         match self.watch.run.due(now) {
             Some(cause) => self.end(cause),
             // Only a replay ends although its run is not due.
@@ -225,7 +279,9 @@ impl Supervision {
         let replayer = self.calls.recording.replayer();
         // A guest that was ended in its own code may get on until it waits.
         let ended_waiting = replayer.is_some_and(|replayer| replayer.ends_waiting());
-        self.watch.is_waiting &= ended_waiting;
+        if let Some(tasks) = &mut self.calls.tasks {
+            tasks.is_waiting &= ended_waiting;
+        }
         if let Err(stopped) = self.check() {
             return stopped;
         }
@@ -235,8 +291,11 @@ impl Supervision {
 
     /// Ends all calls in flight, because their run has ended `now`.
     pub(crate) fn cut_suspended(&mut self, now: Monotonic) {
-        while let Some((number, suspended)) = self.calls.suspended.first_key_value() {
-            let (number, function) = (*number, suspended.function);
+        let next = |tasks: &Option<Box<Tasks>>| {
+            let (number, suspended) = tasks.as_ref()?.suspended.first_key_value()?;
+            Some((*number, suspended.function))
+        };
+        while let Some((number, function)) = next(&self.calls.tasks) {
             self.resume_unrecorded(number);
             self.trace_cut_call(now);
             let name = self.calls.functions.name(function);

@@ -66,7 +66,7 @@ pub(super) const RUST: &[File] = files! {
         "src/failure.rs", "src/glue.rs", "src/host_error.rs", "src/http.rs", "src/http/batch.rs",
         "src/http/error.rs", "src/http/request.rs", "src/http/response.rs", "src/lib.rs",
         "src/log.rs", "src/metrics.rs", "src/progress.rs", "src/scratch.rs", "src/secrets.rs", "src/signal.rs",
-        "src/spans.rs", "src/testing.rs", "wit/integration.wit",
+        "src/spans.rs", "src/testing.rs", "wit-0.2/integration.wit", "wit/integration.wit",
     ],
     "crates/sandglass-guest-macros" to "sdk/sandglass-guest-macros/": [
         "Cargo.toml", "src/expansion.rs", "src/lib.rs", "src/settings.rs", "src/signature.rs",

@@ -227,13 +227,13 @@ fn enter<W: Send + 'static, R: Recorded>(
         }
     }
     let note = Arc::new(CallNote::default());
-    store.watch.noting = Some(Arc::clone(&note));
+    store.note_in(Some(Arc::clone(&note)));
     let race = Race::of(store);
     let begun = begin(store, race);
     // The function may have named the call, for which the manifest may have another time limit.
     let limits = [Race::of(store).ends_at(), Race::inside(store).ends_at()];
     let parking = store.parking(function, &note);
-    store.watch.noting = None;
+    store.note_in(None);
     let (wait, wakes_at) = match begun? {
         Begun::Has(result) => {
             return boundary::leave(store, entered, Ok::<_, Error>(result)).map(Step::Returned);
