@@ -53,7 +53,10 @@ pub(crate) async fn call(
 ) -> wasmtime::Result<Called> {
     match (code, work) {
         (Code::Module(module), Work::Handle) => core_module::call(module, store).await,
-        (Code::Component(component), Work::Handle) => component::call(component, store).await,
+        (Code::Component(component), Work::Handle) => {
+            // In a box, so that it does not enlarge the future of other calls.
+            Box::pin(component::call(component, store)).await
+        }
         (Code::NodePack(pack), Work::Invoke(call)) => node_pack::invoke(pack, store, call).await,
         (Code::NodePack(pack), Work::Describe) => node_pack::describe(pack, store).await,
         (Code::NodePack(_), Work::Handle) => Ok(misdirected(

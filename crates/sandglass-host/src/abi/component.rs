@@ -29,11 +29,10 @@ pub(super) async fn call(
     let context = DispatchContext::of(&store.data().guest().context)?;
     let handled = match store.data().in_flight().cloned() {
         None => handler.call_handle(&mut *store, &context).await,
-        // In a box of its own, so that it does not enlarge the future of other calls.
         Some(in_flight) => {
             let call =
                 async |store: &mut Store<RunStore>| handler.call_handle(store, &context).await;
-            Box::pin(drive(store, &in_flight, call)).await
+            drive(store, &in_flight, call).await
         }
     };
     let result = match handled {
