@@ -66,8 +66,10 @@ struct State {
     waiting: BTreeMap<u64, Option<Waker>>,
     /// Completed calls, in the order in which they are delivered.
     completed: VecDeque<u64>,
-    /// The call whose completion is delivered.
+    /// The call whose completion is delivered, until its guest learns of it.
     delivered: Option<u64>,
+    /// That completion.
+    delivery: Option<Completion>,
     /// Since when the guest waits.
     waits_since: Option<Monotonic>,
     /// How long it has waited.
@@ -105,7 +107,8 @@ pub struct Completion {
     /// The point of the delivery, counted from the last one: 0 if the guest waited then, 1 at its
     /// first yield, 2 if it waited after that, 3 at its second yield, and so on.
     pub point: u64,
-    /// How many calls had begun before.
+    /// How many calls had begun then. A guest that yields may begin more before it learns of the
+    /// completion.
     pub begun: u64,
 }
 
@@ -253,6 +256,9 @@ impl InFlight {
                 (false, true) => 0,
             };
             let point = state.point;
+            if state.delivered.is_some() {
+                return Delivery::Nothing;
+            }
             let call = match &mut state.schedule {
                 None => match state.completed.pop_front() {
                     Some(call) => call,
@@ -270,6 +276,8 @@ impl InFlight {
             };
             let Some(waker) = state.waiting.remove(&call) else { return Delivery::Differs };
             state.delivered = Some(call);
+            state.delivery = Some(Completion { call, point, begun });
+            state.point = 0;
             state.end_wait(now);
             waker
         };
@@ -287,10 +295,10 @@ impl InFlight {
         mem::take(&mut state.waited)
     }
 
-    /// The point of the last delivery, from which points are counted now.
+    /// Takes the last completion that was delivered.
     #[must_use]
-    pub fn take_point(&self) -> u64 {
-        mem::take(&mut self.state().point)
+    pub fn take_delivery(&self) -> Option<Completion> {
+        self.state().delivery.take()
     }
 
     /// Takes the numbers of the calls that the guest has cancelled.
@@ -453,7 +461,7 @@ mod tests {
             yields.iter().for_each(|yields| {
                 let _ = in_flight.deliver(*yields, NOW);
             });
-            in_flight.take_point()
+            mem::take(&mut in_flight.state().point)
         };
         assert_eq!(at(&[false]), 0);
         assert_eq!(at(&[false, false]), 0, "it still waits");
@@ -521,10 +529,11 @@ mod tests {
         assert_eq!(in_flight.deliver(true, NOW), Delivery::Nothing, "the first yield");
         assert_eq!(in_flight.deliver(true, NOW), Delivery::Delivered, "the second");
         assert!(!has_ended(calls[0].as_mut()) && has_ended(calls[1].as_mut()));
-        assert_eq!(in_flight.take_point(), 3);
+        assert_eq!(in_flight.take_delivery(), Some(second_first[0]));
         assert_eq!(in_flight.deliver(false, NOW), Delivery::Delivered);
+        assert_eq!(in_flight.deliver(false, NOW), Delivery::Nothing, "the guest must learn of it");
         assert!(has_ended(calls[0].as_mut()));
-        assert_eq!(in_flight.take_point(), 0);
+        assert_eq!(in_flight.take_delivery(), Some(second_first[1]));
         assert_eq!(in_flight.deliver(true, NOW), Delivery::Nothing, "it was ended at a wait");
         assert_eq!(in_flight.deliver(false, NOW), Delivery::AtEnd);
 

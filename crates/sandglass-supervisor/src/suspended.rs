@@ -214,16 +214,15 @@ impl Supervision {
     /// The run must end: a replay, because the recording has another completion here.
     pub fn resume(&mut self, number: u64) -> Result<Source, Stopped> {
         let now = self.watch.clock.now_fast();
-        let (point, waited) = self
-            .in_flight()
-            .map(|in_flight| (in_flight.take_point(), in_flight.take_waited(now)))
-            .unwrap_or_default();
+        let in_flight = self.in_flight();
+        let waited = in_flight.map(|in_flight| in_flight.take_waited(now)).unwrap_or_default();
+        let completion = in_flight.and_then(InFlight::take_delivery);
         self.calls.accounting.add_waited(waited);
         let function = self.resume_unrecorded(number);
         if let Some(tasks) = &mut self.calls.tasks {
             tasks.resumed = function.map(|_| number);
         }
-        let resumed = self.calls.recording.resume(number, point);
+        let resumed = self.calls.recording.resume(number, completion);
         if let Some(function) = function {
             self.watch.run.present.calls(function, self.watch.checked_at);
         }

@@ -32,7 +32,8 @@ pub(super) async fn call(
         Some(in_flight) => {
             let call =
                 async |store: &mut Store<RunStore>| handler.call_handle(store, &context).await;
-            drive(store, &in_flight, call).await
+            // Tokio's budget for a task would let a guest yield at points that no replay has.
+            tokio::task::unconstrained(drive(store, &in_flight, call)).await
         }
     };
     let result = match handled {

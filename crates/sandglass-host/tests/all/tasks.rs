@@ -2,7 +2,7 @@
 //! that has run out, and replay. What such guests do alone is in the tests of fixtures.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay};
 use sandglass_host::{
@@ -190,9 +190,11 @@ async fn a_replay_delivers_completions_in_the_recorded_order_and_names_one_that_
     let end = RecordedEnd::from(&report);
     let recording = whole(&report);
 
-    // An item of three: the call, the point, and nothing as its result.
-    let items: Vec<usize> = (0..recording.len().saturating_sub(5))
-        .filter(|at| recording[*at] == 0x83 && recording[at + 3..at + 6] == [0x82, 0xf5, 0xf6])
+    // An item of four: the call, the point, three calls that had begun, and nothing as its result.
+    let items: Vec<usize> = (0..recording.len().saturating_sub(6))
+        .filter(|at| {
+            recording[*at] == 0x84 && recording[at + 3..at + 7] == [0x03, 0x82, 0xf5, 0xf6]
+        })
         .collect();
     let [first, second, third] = items.as_slice() else { panic!("{items:?}") };
     let calls = [first, second, third].map(|at| recording[*at + 1]);
@@ -227,6 +229,48 @@ async fn a_replay_delivers_completions_in_the_recorded_order_and_names_one_that_
     interrupted.extend(&recording[entry..*third]);
     let divergence = replay(interrupted.into()).await.expect("the guest goes on");
     assert_eq!(divergence.what, "a host call while the recorded guest waited", "{divergence:?}");
+}
+
+/// Seeds of programs that once diverged, and of some others.
+const SEEDS: [u64; 3] = [1, 2, 3];
+
+/// How many fresh programs are executed; the campaign sets it.
+fn fresh_programs() -> u64 {
+    let programs = std::env::var("SANDGLASS_TASK_PROGRAMS");
+    programs.map_or(40, |programs| programs.parse().expect("a number"))
+}
+
+/// Executes random programs of tasks, a few at a time, and replays each. A seed that fails is
+/// printed; `SEEDS` repeats it.
+#[tokio::test]
+async fn random_programs_of_tasks_are_replayed_as_they_were_executed() {
+    let settings = Settings { max_runs: 8, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let first = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos();
+    let first = u64::try_from(first).expect("until 2554");
+    let seeds: Vec<u64> =
+        SEEDS.into_iter().chain((0..fresh_programs()).map(|program| first + program)).collect();
+    for few in seeds.chunks(8) {
+        let runs: Vec<_> = few
+            .iter()
+            .map(|seed| {
+                let seed = seed.to_string();
+                let config = [("does", "random"), ("seed", seed.as_str())];
+                let run = dispatch(LONG, &config).recorded(RecordingLimits::default());
+                start(&host, Manifest::named("tasks"), run).0
+            })
+            .collect();
+        for (seed, running) in few.iter().zip(runs) {
+            let report = within(running).await.expect("no panic");
+            assert!(matches!(report.outcome, Outcome::Completed(_)), "seed {seed}: {report:?}");
+            let run = RecordedRun::read(whole(&report)).expect("a recording");
+            let guest = host.load_for_replay(TASKS, &run).expect("the guest");
+            let end = RecordedEnd::from(&report);
+            let replayed = host.replay(&guest, Replay::new(&run, &end)).await.expect("replayed");
+            assert_eq!(replayed.divergence, None, "seed {seed}");
+            assert_eq!(replayed.calls, report.host_calls.count, "seed {seed}");
+        }
+    }
 }
 
 /// Responds to asks once two wait.

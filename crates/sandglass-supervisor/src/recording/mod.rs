@@ -12,7 +12,8 @@
 //! what the call was about or null, its result or null (the run ended inside it), and what it wrote
 //! to the guest's memory. If the guest went on while the call was in flight, its result is
 //! `undefined`, and its completion is a later item: an array of the call's number, the point at which
-//! the completion was delivered ([`Completion::point`](crate::in_flight::Completion::point)), and the
+//! the completion was delivered, how many calls had begun then
+//! ([`Completion`](crate::in_flight::Completion)), and the
 //! result. Recordings are stored in journals, so the format is a contract.
 
 mod diagnostic;

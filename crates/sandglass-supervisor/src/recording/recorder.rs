@@ -13,6 +13,7 @@ use super::secrets::SeenSecrets;
 use super::{
     COMPARED_BYTES, COMPARED_BYTES_OF_CALL, Header, KeepArguments, RecordingLimits, Share, hash,
 };
+use crate::in_flight::Completion;
 use crate::secret::Secret;
 
 /// Longest recorded text of one call's arguments, in bytes.
@@ -38,8 +39,8 @@ pub struct Recorder {
 #[derive(Debug)]
 struct Open {
     function: String,
-    /// Its number, and the point of its completion, if it was suspended.
-    completes: Option<(u64, u64)>,
+    /// Its completion, if it was suspended.
+    completes: Option<Completion>,
     about: Option<Arc<str>>,
     answer: Option<Vec<u8>>,
     writes: Vec<Vec<u8>>,
@@ -130,13 +131,13 @@ impl Recorder {
         self.check_size();
     }
 
-    /// Notes that the completion of call `number` is delivered at this `point`.
-    pub(super) fn resume(&mut self, number: u64, point: u64) {
+    /// Notes that the `completion` of call `number` was delivered.
+    pub(super) fn resume(&mut self, number: u64, completion: Option<Completion>) {
         self.complete();
         let Some(function) = self.suspended.remove(&number) else { return };
         self.open = Some(Open {
             function,
-            completes: Some((number, point)),
+            completes: completion,
             about: None,
             answer: None,
             writes: Vec::new(),
@@ -205,8 +206,8 @@ impl Recorder {
     /// Writes the rest of the present call, whether it has returned or not.
     fn complete(&mut self) {
         let Some(open) = self.open.take() else { return };
-        if let Some((number, point)) = open.completes {
-            self.complete_suspended(number, point, open.answer);
+        if let Some(completion) = open.completes {
+            self.complete_suspended(completion, open.answer);
             return;
         }
         let mut out = Encoder::new(std::mem::take(&mut self.out));
@@ -223,11 +224,12 @@ impl Recorder {
 
     /// Writes the completion of a call that was suspended. If the run ended before the guest learned of
     /// it, there was none.
-    fn complete_suspended(&mut self, number: u64, point: u64, answer: Option<Vec<u8>>) {
+    fn complete_suspended(&mut self, completion: Completion, answer: Option<Vec<u8>>) {
+        let Completion { call, point, begun } = completion;
         let Some(answer) = answer else { return };
         let mut out = Encoder::new(std::mem::take(&mut self.out));
-        out.array(3)
-            .and_then(|out| out.u64(number)?.u64(point))
+        out.array(4)
+            .and_then(|out| out.u64(call)?.u64(point)?.u64(begun))
             .expect("writing to a Vec cannot fail")
             .writer_mut()
             .extend(answer);

@@ -127,8 +127,7 @@ struct Entry<'a> {
 
 /// The completion of a call in flight, in a recording.
 struct CompletionEntry {
-    call: u64,
-    point: u64,
+    completion: Completion,
     /// The position of its result.
     answer: usize,
     end: usize,
@@ -139,13 +138,13 @@ impl CompletionEntry {
     fn read(recording: &[u8], at: usize) -> Result<Option<Self>, Unreadable> {
         let mut from = Decoder::new(recording);
         from.set_position(at);
-        if from.array()? != Some(3) {
+        if from.array()? != Some(4) {
             return Ok(None);
         }
-        let (call, point) = (from.u64()?, from.u64()?);
+        let completion = Completion { call: from.u64()?, point: from.u64()?, begun: from.u64()? };
         let answer = from.position();
         from.skip()?;
-        Ok(Some(Self { call, point, answer, end: from.position() }))
+        Ok(Some(Self { completion, answer, end: from.position() }))
     }
 }
 
@@ -219,9 +218,8 @@ impl Replayer {
         let mut at = self.next;
         while at < self.recording.len() {
             at = match CompletionEntry::read(&self.recording, at)? {
-                Some(CompletionEntry { call, point, end, .. }) => {
-                    let begun = schedule.calls;
-                    schedule.completions.push_back(Completion { call, point, begun });
+                Some(CompletionEntry { completion, end, .. }) => {
+                    schedule.completions.push_back(completion);
                     end
                 }
                 None => {
@@ -326,9 +324,10 @@ impl Replayer {
     fn next_completion(&self) -> Result<Option<String>, Stopped> {
         let next = CompletionEntry::read(&self.recording, self.next);
         let next = next.map_err(|why| self.unreadable(&why))?;
-        Ok(next.map(|completion| {
-            let function = self.suspended.get(&completion.call).map_or("?", String::as_str);
-            format!("the completion of call {}, `{function}`", completion.call)
+        Ok(next.map(|next| {
+            let call = next.completion.call;
+            let function = self.suspended.get(&call).map_or("?", String::as_str);
+            format!("the completion of call {call}, `{function}`")
         }))
     }
 
@@ -344,7 +343,7 @@ impl Replayer {
         let next = CompletionEntry::read(&recording, self.next);
         let function = self.suspended.remove(&number).unwrap_or_default();
         match next.map_err(|why| self.unreadable(&why))? {
-            Some(CompletionEntry { call, answer, end, .. }) if call == number => {
+            Some(CompletionEntry { completion, answer, end }) if completion.call == number => {
                 self.next = end;
                 self.open = Some(Open { answer, writes: end });
                 if let Some(watcher) = &self.watcher {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::packing::Packer;
 use super::{Recorder, Replayer};
 use crate::boundary::Stopped;
+use crate::in_flight::Completion;
 use crate::secret::Secret;
 
 /// The recording of one run.
@@ -76,15 +77,19 @@ impl RunRecording {
         }
     }
 
-    /// Notes or compares that the completion of call `number` is delivered at this point.
+    /// Notes or compares that the `completion` of call `number` was delivered.
     ///
     /// # Errors
     /// The recording has something else here.
-    pub fn resume(&mut self, number: u64, point: u64) -> Result<Source, Stopped> {
+    pub fn resume(
+        &mut self,
+        number: u64,
+        completion: Option<Completion>,
+    ) -> Result<Source, Stopped> {
         match self {
             Self::Off => Ok(Source::Function),
             Self::Recording(recorder) => {
-                recorder.resume(number, point);
+                recorder.resume(number, completion);
                 Ok(Source::Function)
             }
             Self::Replaying(replayer) => replayer.resume(number).map(|()| Source::Recording),

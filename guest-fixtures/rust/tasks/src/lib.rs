@@ -3,6 +3,7 @@
 
 mod misbehaving;
 mod outside;
+mod random;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -55,6 +56,7 @@ impl Guest for Handler {
             "get_many" => outside::get_many(&config).await,
             "upload" => outside::upload(&config).await,
             "denied" => outside::denied().await,
+            "random" => random::execute(&config).await,
             does => misbehaving::call(does, &config)
                 .await
                 .unwrap_or_else(|| Err(format!("nothing is called `{does}`"))),
