@@ -15,9 +15,10 @@
 //! So the order of completions, and the points at which they are delivered, determine what the guest
 //! does. A recording has both, and a replay delivers the same completions at the same points.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
@@ -26,6 +27,39 @@ use std::time::Duration;
 use sandglass_model::Monotonic;
 
 use crate::sync::lock;
+
+thread_local! {
+    /// Whether this thread polls a guest, and not something that the guest waits for.
+    static IN_GUEST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Polls a guest.
+pub fn in_guest<T>(poll: impl FnOnce() -> T) -> T {
+    with_in_guest(true, poll)
+}
+
+/// Polls something that a guest waits for, or that interrupts it: what that wakes does not count as a
+/// yield of the guest.
+pub fn outside_of_guest<T>(poll: impl FnOnce() -> T) -> T {
+    with_in_guest(false, poll)
+}
+
+/// Whether this thread polls a guest: what wakes the guest now is the guest itself.
+#[must_use]
+pub fn is_in_guest() -> bool {
+    IN_GUEST.get()
+}
+
+fn with_in_guest<T>(is_in_guest: bool, poll: impl FnOnce() -> T) -> T {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            IN_GUEST.set(self.0);
+        }
+    }
+    let _reset = Reset(IN_GUEST.replace(is_in_guest));
+    poll()
+}
 
 /// What the host holds for one call in flight besides what the call itself is charged for, in bytes:
 /// its entries here and in the engine, and what it waits for.
@@ -132,6 +166,23 @@ impl std::fmt::Debug for State {
 }
 
 impl State {
+    /// Takes back that the completion of `call` was delivered, if its guest has not learned of it. It
+    /// yielded then, and has cancelled the call before; so a replay delivers nothing there.
+    fn take_back(&mut self, call: u64) -> bool {
+        if self.delivered != Some(call) {
+            return false;
+        }
+        self.delivered = None;
+        if let Some(delivery) = self.delivery.take() {
+            let since = self.point;
+            self.point = match since {
+                0 => delivery.point,
+                since => delivery.point + delivery.point % 2 + since,
+            };
+        }
+        true
+    }
+
     fn end_wait(&mut self, now: Monotonic) {
         if let Some(since) = self.waits_since.take() {
             self.waited = self.waited.saturating_add(now.since(since));
@@ -316,7 +367,8 @@ impl InFlight {
     /// Interrupts the guest's own code until `pause` has passed.
     pub async fn interrupted(self, pause: impl Future<Output = ()>) {
         self.state().is_interrupted = true;
-        pause.await;
+        let mut pause = pin!(pause);
+        std::future::poll_fn(|context| outside_of_guest(|| pause.as_mut().poll(context))).await;
         self.state().is_interrupted = false;
     }
 
@@ -335,7 +387,9 @@ impl InFlight {
     fn withdraw(&self, call: u64) {
         let work = {
             let mut state = self.state();
-            if state.waiting.remove(&call).is_none() || state.is_closed {
+            let was_waiting = state.waiting.remove(&call).is_some();
+            let is_unknown = state.take_back(call);
+            if state.is_closed || !(was_waiting || is_unknown) {
                 return;
             }
             state.withdrawn.push(call);
@@ -406,7 +460,6 @@ impl Drop for Delivered {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
     use std::sync::atomic::AtomicU32;
 
     use super::*;
@@ -509,6 +562,28 @@ mod tests {
         assert!(sender.is_closed(), "what it waited for is dropped");
         drop(call);
         assert!(in_flight.take_withdrawn().is_empty());
+    }
+
+    #[test]
+    fn a_completion_that_is_cancelled_before_the_guest_learns_of_it_was_not_delivered() {
+        let in_flight = InFlight::new();
+        let (sender, receiver) = work();
+        let call = in_flight.add(1, Some((receiver, Vec::new())));
+        sender.send(()).expect("it waits");
+        poll(&in_flight, NOW);
+        assert_eq!(in_flight.deliver(true, NOW), Delivery::Delivered);
+        assert_eq!(in_flight.deliver(true, NOW), Delivery::Nothing);
+        drop(call);
+        assert_eq!(in_flight.take_withdrawn(), [1]);
+        assert_eq!(in_flight.take_delivery(), None);
+        let (sender, receiver) = work();
+        let mut next = Box::pin(in_flight.add(2, Some((receiver, Vec::new()))));
+        sender.send(()).expect("it waits");
+        poll(&in_flight, NOW);
+        assert_eq!(in_flight.deliver(false, NOW), Delivery::Delivered);
+        assert!(has_ended(next.as_mut()));
+        let completion = Completion { call: 2, point: 4, begun: 0 };
+        assert_eq!(in_flight.take_delivery(), Some(completion), "after two yields");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use sandglass_model::timeout::timeout_text;
 use sandglass_model::{CallOutcome, Clock, Monotonic};
 
+use crate::in_flight::outside_of_guest;
 use crate::run::Run;
 use crate::supervision::Supervision;
 use crate::suspended::CallNote;
@@ -135,7 +136,8 @@ impl Race {
     pub async fn run<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         let mut wait = pin!(wait);
         std::future::poll_fn(|context| {
-            if let Poll::Ready(answer) = wait.as_mut().poll(context) {
+            let polled = outside_of_guest(|| wait.as_mut().poll(context));
+            if let Poll::Ready(answer) = polled {
                 return Poll::Ready(Some(answer));
             }
             self.run.wait_with(context.waker());

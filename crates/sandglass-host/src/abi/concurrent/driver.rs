@@ -1,14 +1,13 @@
 //! Drives a guest with tasks: polls its event loop and what its calls wait for, delivers completions at
 //! its points, and drops all of it when the run must end.
 
-use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use sandglass_model::{Clock, Monotonic};
-use sandglass_supervisor::in_flight::{Delivery, InFlight};
+use sandglass_supervisor::in_flight::{Delivery, InFlight, in_guest, is_in_guest};
 use sandglass_supervisor::run::Run;
 use wasmtime::Store;
 
@@ -64,13 +63,7 @@ impl Driver<'_> {
         let of_guest = Waker::from(Arc::clone(&waker));
         std::future::poll_fn(|context| {
             waker.set(context.waker());
-            let polled = self
-                .poll(context, &waker, || guest.as_mut().poll(&mut Context::from_waker(&of_guest)));
-            if polled.is_pending() && waker.yields() {
-                // It is polled again, after others.
-                context.waker().wake_by_ref();
-            }
-            polled
+            self.poll(context, &waker, || guest.as_mut().poll(&mut Context::from_waker(&of_guest)))
         })
         .await
     }
@@ -83,8 +76,7 @@ impl Driver<'_> {
         mut guest: impl FnMut() -> Poll<wasmtime::Result<T>>,
     ) -> Poll<Driven<T>> {
         loop {
-            waker.yields.store(false, Ordering::Relaxed);
-            if let Poll::Ready(result) = Thread::Polls.during(&mut guest) {
+            if let Poll::Ready(result) = in_guest(&mut guest) {
                 return Poll::Ready(Driven::Ended(result));
             }
             self.run.wait_with(context.waker());
@@ -92,21 +84,26 @@ impl Driver<'_> {
                 // The waker was not stored when the notice became due.
                 context.waker().wake_by_ref();
             }
-            let (now, yields) = (self.clock.now(), waker.yields());
+            let (now, yields) = (self.clock.now(), waker.yields.load(Ordering::Relaxed));
             if self.run.due(now).is_some() {
                 return Poll::Ready(Driven::MustEnd { now, yields });
             }
             self.in_flight.poll(context, now, self.run.is_stop_requested());
             if self.in_flight.is_interrupted() || self.run.present.is_in_call() {
+                // This is no point, so whether the guest yields is found only later.
                 return Poll::Pending;
             }
-            match Thread::Delivers.during(|| self.in_flight.deliver(yields, now)) {
+            waker.yields.store(false, Ordering::Relaxed);
+            match waker.while_delivering(|| self.in_flight.deliver(yields, now)) {
                 Delivery::Delivered => {}
                 Delivery::AtEnd | Delivery::Differs => {
                     return Poll::Ready(Driven::MustEnd { now, yields });
                 }
                 Delivery::Nothing => {
-                    if !yields {
+                    if yields {
+                        // It is polled again, after others.
+                        context.waker().wake_by_ref();
+                    } else {
                         self.run.present.waits(now);
                     }
                     return Poll::Pending;
@@ -116,39 +113,13 @@ impl Driver<'_> {
     }
 }
 
-/// What the driver on this thread does.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Thread {
-    /// It polls the guest: what wakes the guest on this thread is the guest itself.
-    Polls,
-    /// It delivers a completion, and polls the guest next.
-    Delivers,
-    Nothing,
-}
-
-thread_local! {
-    static THREAD: Cell<Thread> = const { Cell::new(Thread::Nothing) };
-}
-
-impl Thread {
-    fn during<T>(self, act: impl FnOnce() -> T) -> T {
-        struct Reset;
-        impl Drop for Reset {
-            fn drop(&mut self) {
-                THREAD.set(Thread::Nothing);
-            }
-        }
-        THREAD.set(self);
-        let _reset = Reset;
-        act()
-    }
-}
-
 /// Wakes the task of the guest, and notes whether the guest itself has asked for that: then it yields.
 #[derive(Default)]
 struct GuestWaker {
     task: Mutex<Option<Waker>>,
     yields: AtomicBool,
+    /// Whether a completion is delivered, after which the guest is polled in any case.
+    is_delivering: AtomicBool,
 }
 
 impl GuestWaker {
@@ -159,8 +130,11 @@ impl GuestWaker {
         }
     }
 
-    fn yields(&self) -> bool {
-        self.yields.load(Ordering::Relaxed)
+    fn while_delivering<T>(&self, deliver: impl FnOnce() -> T) -> T {
+        self.is_delivering.store(true, Ordering::Relaxed);
+        let delivered = deliver();
+        self.is_delivering.store(false, Ordering::Relaxed);
+        delivered
     }
 }
 
@@ -170,14 +144,12 @@ impl Wake for GuestWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        match THREAD.get() {
-            Thread::Polls => self.yields.store(true, Ordering::Relaxed),
-            Thread::Delivers => {}
-            Thread::Nothing => {
-                let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                if let Some(task) = task {
-                    task.wake();
-                }
+        if is_in_guest() {
+            self.yields.store(true, Ordering::Relaxed);
+        } else if !self.is_delivering.load(Ordering::Relaxed) {
+            let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(task) = task {
+                task.wake();
             }
         }
     }
