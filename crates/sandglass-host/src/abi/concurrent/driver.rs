@@ -94,6 +94,11 @@ impl Driver<'_> {
                 return Poll::Pending;
             }
             waker.yields.store(false, Ordering::Relaxed);
+            if waker.is_woken.swap(false, Ordering::Relaxed) && !yields {
+                // Something of the guest is ready: this is no point yet.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             match waker.while_delivering(|| self.in_flight.deliver(yields, now)) {
                 Delivery::Delivered => {}
                 Delivery::AtEnd | Delivery::Differs => {
@@ -113,11 +118,17 @@ impl Driver<'_> {
     }
 }
 
-/// Wakes the task of the guest, and notes whether the guest itself has asked for that: then it yields.
+/// Wakes the task of the guest, and notes what its event loop wakes while it is polled. The loop wakes
+/// the waker that it was passed if it yields, and a clone of it, which that consumes, if one of its
+/// futures is ready. The second may be left out if the future was woken before, so only the first is
+/// the same in a replay.
 #[derive(Default)]
 struct GuestWaker {
     task: Mutex<Option<Waker>>,
+    /// Whether the guest yields.
     yields: AtomicBool,
+    /// Whether one of its futures is ready.
+    is_woken: AtomicBool,
     /// Whether a completion is delivered, after which the guest is polled in any case.
     is_delivering: AtomicBool,
 }
@@ -136,21 +147,29 @@ impl GuestWaker {
         self.is_delivering.store(false, Ordering::Relaxed);
         delivered
     }
-}
 
-impl Wake for GuestWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if is_in_guest() {
-            self.yields.store(true, Ordering::Relaxed);
-        } else if !self.is_delivering.load(Ordering::Relaxed) {
+    fn wake_task(&self) {
+        if !self.is_delivering.load(Ordering::Relaxed) {
             let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if let Some(task) = task {
                 task.wake();
             }
+        }
+    }
+}
+
+impl Wake for GuestWaker {
+    fn wake(self: Arc<Self>) {
+        match is_in_guest() {
+            true => self.is_woken.store(true, Ordering::Relaxed),
+            false => self.wake_task(),
+        }
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        match is_in_guest() {
+            true => self.yields.store(true, Ordering::Relaxed),
+            false => self.wake_task(),
         }
     }
 }
