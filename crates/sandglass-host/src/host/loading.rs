@@ -154,7 +154,7 @@ impl Inner {
             return Ok(compiled);
         }
         let slot_memory_bytes = sandbox::slot_memory_bytes(&self.shared.settings);
-        let engine = module::engine_for(key.1, bytes, slot_memory_bytes);
+        let engine = self.with_or_without_pool(module::engine_for(key.1, bytes, slot_memory_bytes));
         let compiled = match (engine.allocation, self.compile_for(engine, bytes, None)) {
             (Allocation::Pooled, Err(NotCompiled::TooLargeForSlot(_, compiled))) => {
                 let on_demand = EngineKind { allocation: Allocation::OnDemand, ..engine };
@@ -172,6 +172,23 @@ impl Inner {
             );
         }
         Ok(self.modules.add(key, compiled))
+    }
+
+    /// `engine`, or the same without a pool if the system has no room for a second one, because that of
+    /// the other guests is large.
+    fn with_or_without_pool(&self, engine: EngineKind) -> EngineKind {
+        let is_second = engine.target.concurrency == Concurrency::SeveralCalls;
+        if is_second
+            && engine.allocation == Allocation::Pooled
+            && let Err(error) = self.sandboxes.get_or_make(engine)
+        {
+            tracing::warn!(
+                "asynchronous components run on demand, which is slower, because there is no room \
+                 for their pool: {error:#}"
+            );
+            return EngineKind { allocation: Allocation::OnDemand, ..engine };
+        }
+        engine
     }
 
     fn compile_for(
