@@ -90,9 +90,9 @@ struct Woken {
 
 #[derive(Default)]
 struct State {
-    /// What the calls wait for; empty in a replay.
-    works: BTreeMap<u64, Work>,
-    /// Moments after which works are polled in any case. One of a call that has ended has no effect.
+    /// What the calls wait for, and their entries in `moments`; empty in a replay.
+    works: BTreeMap<u64, (Work, Vec<Monotonic>)>,
+    /// Moments after which works are polled in any case.
     moments: BTreeSet<(Monotonic, u64)>,
     /// Whether the works know that the run was requested to stop.
     knows_stop: bool,
@@ -183,6 +183,12 @@ impl State {
         true
     }
 
+    fn forget_moments(&mut self, call: u64, moments: &[Monotonic]) {
+        for at in moments {
+            self.moments.remove(&(*at, call));
+        }
+    }
+
     fn end_wait(&mut self, now: Monotonic) {
         if let Some(since) = self.waits_since.take() {
             self.waited = self.waited.saturating_add(now.since(since));
@@ -249,8 +255,8 @@ impl InFlight {
         let mut state = self.state();
         state.waiting.insert(call, None);
         if let Some((work, moments)) = work {
-            state.works.insert(call, work);
-            state.moments.extend(moments.into_iter().map(|at| (at, call)));
+            state.moments.extend(moments.iter().map(|at| (*at, call)));
+            state.works.insert(call, (work, moments));
             lock(&self.0.woken.calls).insert(call);
         }
         Delivered { in_flight: self.clone(), call }
@@ -279,16 +285,17 @@ impl InFlight {
             }
         }
         for call in woken {
-            let Some(mut work) = self.state().works.remove(&call) else { continue };
+            let Some((mut work, moments)) = self.state().works.remove(&call) else { continue };
             let waker = Waker::from(Arc::new(WorkWaker { call, woken: Arc::clone(&self.0.woken) }));
             // Not locked, because the work may begin or end what it likes.
             match work.as_mut().poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(()) => {
                     let mut state = self.state();
+                    state.forget_moments(call, &moments);
                     state.completed.push_back(call);
                 }
                 Poll::Pending => {
-                    self.state().works.insert(call, work);
+                    self.state().works.insert(call, (work, moments));
                 }
             }
         }
@@ -377,6 +384,7 @@ impl InFlight {
         let works = {
             let mut state = self.state();
             state.is_closed = true;
+            state.moments.clear();
             mem::take(&mut state.works)
         };
         // Not locked: what is dropped may be anything.
@@ -394,7 +402,11 @@ impl InFlight {
             }
             state.withdrawn.push(call);
             state.completed.retain(|completed| *completed != call);
-            state.works.remove(&call)
+            let work = state.works.remove(&call);
+            if let Some((_, moments)) = &work {
+                state.forget_moments(call, moments);
+            }
+            work
         };
         drop(work);
     }
@@ -556,6 +568,11 @@ mod tests {
         drop(call);
         assert_eq!(in_flight.deliver(false, NOW), Delivery::Nothing);
         assert_eq!(in_flight.take_withdrawn(), [7]);
+        let (sender, receiver) = work();
+        let moment = Monotonic::from_nanos(5_000);
+        drop(in_flight.add(9, Some((receiver, vec![moment]))));
+        assert!(sender.is_closed() && in_flight.state().moments.is_empty());
+        assert_eq!(in_flight.take_withdrawn(), [9]);
         let (sender, receiver) = work();
         let call = in_flight.add(8, Some((receiver, Vec::new())));
         in_flight.close();

@@ -143,7 +143,7 @@ impl Race {
             self.run.wait_with(context.waker());
             if self.run.has_notice() {
                 // The waker was not stored when the notice became due.
-                context.waker().wake_by_ref();
+                outside_of_guest(|| context.waker().wake_by_ref());
             }
             match self.run.due(self.clock.now()) {
                 Some(_) => Poll::Ready(None),

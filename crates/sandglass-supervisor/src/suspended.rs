@@ -69,7 +69,9 @@ pub struct Parking {
 
 impl Parking {
     /// Waits until the lease is valid, or until something else ends the call, which its note has then.
-    pub async fn wait(self) {
+    /// Returns whether the run goes on.
+    #[must_use = "a run that must end has no further effects"]
+    pub async fn wait(self) -> bool {
         let _parked = (self.lease.count_parked(), self.metrics.hold(Level::ParkedCalls));
         let since = self.clock.now();
         self.note.is_parked.store(true, Ordering::Relaxed);
@@ -77,12 +79,13 @@ impl Parking {
             self.lease.valid().await;
             Ok::<_, CallEnded>(())
         };
-        let _ = self.race.call(valid).await;
+        let ended = self.race.call(valid).await;
         self.note.is_parked.store(false, Ordering::Relaxed);
         let waited = self.clock.now().since(since).as_nanos();
         self.note
             .parked_ns
             .store(u64::try_from(waited).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+        ended.is_some()
     }
 }
 
@@ -214,6 +217,7 @@ impl Supervision {
     /// The run must end: a replay, because the recording has another completion here.
     pub fn resume(&mut self, number: u64) -> Result<Source, Stopped> {
         let now = self.watch.clock.now_fast();
+        self.settle_withdrawn();
         let in_flight = self.in_flight();
         let waited = in_flight.map(|in_flight| in_flight.take_waited(now)).unwrap_or_default();
         let completion = in_flight.and_then(InFlight::take_delivery);
@@ -263,8 +267,9 @@ impl Supervision {
     /// Ends the run outside of its guest, which waits for its calls in flight or yields, because it
     /// must end `now`.
     pub fn end_between(&mut self, now: Monotonic, yields: bool) -> Stopped {
+        self.settle_withdrawn();
         if let Some(tasks) = &mut self.calls.tasks {
-            tasks.is_waiting = !yields;
+            tasks.is_waiting = !yields && !tasks.in_flight.is_interrupted();
         }
         match self.watch.run.due(now) {
             Some(cause) => self.end(cause),

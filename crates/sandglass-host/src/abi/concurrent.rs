@@ -242,8 +242,10 @@ fn enter<W: Send + 'static, R: Recorded>(
     };
     let stored = Arc::clone(&output);
     let mut work: Work = Box::pin(async move {
-        if let Some(parking) = parking {
-            parking.wait().await;
+        if let Some(parking) = parking
+            && !parking.wait().await
+        {
+            return;
         }
         let output = wait.await;
         *stored.lock().unwrap_or_else(PoisonError::into_inner) = output;

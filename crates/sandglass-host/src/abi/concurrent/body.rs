@@ -181,8 +181,11 @@ impl StreamConsumer<RunStore> for RequestBody {
                 source.as_direct(store).mark_read(length);
                 Poll::Ready(Ok(StreamResult::Completed))
             }
-            // `send` returns why.
-            Poll::Ready(Err(_)) => Poll::Ready(Ok(StreamResult::Dropped)),
+            Poll::Ready(Err(_)) => {
+                // Dropped without its end, the body makes the request fail.
+                self.writer = None;
+                Poll::Ready(Ok(StreamResult::Dropped))
+            }
             Poll::Pending if finish => {
                 self.writing = None;
                 Poll::Ready(Ok(StreamResult::Cancelled))
