@@ -127,10 +127,11 @@ pub struct Schedule {
     pub completions: VecDeque<Completion>,
     /// How many calls begin in the recording.
     pub calls: u64,
-    /// Whether the host ended the recorded run.
+    /// Whether the replay ends before its guest does.
     pub is_cut: bool,
-    /// Whether the guest waited for calls in flight then.
-    pub ends_waiting: bool,
+    /// Whether it may end where the guest yields: not if the recorded guest waited for calls in
+    /// flight, or made another call.
+    pub ends_at_yield: bool,
 }
 
 /// The completion of a call in a recording.
@@ -425,7 +426,7 @@ impl Schedule {
             let is_at_end = begun >= self.calls && self.is_cut;
             return Err(match (is_at_end, is_yield) {
                 (true, false) => Delivery::AtEnd,
-                (true, true) if !self.ends_waiting => Delivery::AtEnd,
+                (true, true) if self.ends_at_yield => Delivery::AtEnd,
                 (_, true) => Delivery::Nothing,
                 (false, false) => Delivery::Differs,
             });
@@ -610,7 +611,7 @@ mod tests {
             completions: completions.iter().copied().collect(),
             calls: 2,
             is_cut: true,
-            ends_waiting: true,
+            ends_at_yield: false,
         };
         let second_first = [completion(2, 3, 2), completion(1, 0, 2)];
         let in_flight = InFlight::replaying(schedule(&second_first));

@@ -213,8 +213,12 @@ impl Replayer {
     /// An item cannot be read.
     pub fn schedule(&self) -> Result<Schedule, Unreadable> {
         let is_cut = !matches!(self.end, End::ByItself);
-        let ends_waiting = self.ends_waiting();
-        let mut schedule = Schedule { is_cut, ends_waiting, ..Schedule::default() };
+        let ends_at_yield = match self.end {
+            End::ByItself => false,
+            End::Until(_) => true,
+            End::At { point, is_waiting, .. } => point.place == CallPlace::After && !is_waiting,
+        };
+        let mut schedule = Schedule { is_cut, ends_at_yield, ..Schedule::default() };
         let mut at = self.next;
         while at < self.recording.len() {
             at = match CompletionEntry::read(&self.recording, at)? {
