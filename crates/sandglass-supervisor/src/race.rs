@@ -141,10 +141,6 @@ impl Race {
                 return Poll::Ready(Some(answer));
             }
             self.run.wait_with(context.waker());
-            if self.run.has_notice() {
-                // The waker was not stored when the notice became due.
-                outside_of_guest(|| context.waker().wake_by_ref());
-            }
             match self.run.due(self.clock.now()) {
                 Some(_) => Poll::Ready(None),
                 None => Poll::Pending,

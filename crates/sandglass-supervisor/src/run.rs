@@ -7,6 +7,7 @@ use std::task::Waker;
 use sandglass_model::{Cause, DeadlineOwner, FirstCause, Monotonic};
 
 use crate::deadline::StartedDeadline;
+use crate::in_flight::outside_of_guest;
 use crate::present::Present;
 use crate::race::CallEnded;
 use crate::sync::lock;
@@ -130,7 +131,7 @@ impl Run {
 
     /// Whether a notice is due.
     #[inline]
-    pub fn has_notice(&self) -> bool {
+    fn has_notice(&self) -> bool {
         self.notice.load(Ordering::Acquire) == NOTICE_DUE
     }
 
@@ -254,12 +255,19 @@ impl Run {
         }
     }
 
-    /// Stores the waker. The caller checks [`Run::due`] after this, so that no stop is missed.
+    /// Stores the waker, and wakes it if a notice is due already. The caller checks [`Run::due`] after
+    /// this, so that no stop is missed.
     pub fn wait_with(&self, waker: &Waker) {
-        let mut waiting = lock(&self.waiting);
-        match &*waiting {
-            Some(held) if held.will_wake(waker) => {}
-            _ => *waiting = Some(waker.clone()),
+        {
+            let mut waiting = lock(&self.waiting);
+            match &*waiting {
+                Some(held) if held.will_wake(waker) => {}
+                _ => *waiting = Some(waker.clone()),
+            }
+        }
+        if self.has_notice() {
+            // The waker was not stored when the notice became due.
+            outside_of_guest(|| waker.wake_by_ref());
         }
     }
 }

@@ -156,16 +156,29 @@ async fn call<W: Send + 'static, R: Recorded>(
     })
 }
 
+/// Calls a `function` that never waits.
+///
+/// # Errors
+/// The run must end.
+fn instant<R: Recorded>(
+    store: &mut RunStore,
+    function: FunctionId,
+    arguments: impl FnOnce(&mut Packer<'_>),
+    act: impl FnOnce(&mut RunStore) -> R,
+) -> Result<R> {
+    let entered = boundary::enter(store, function, arguments)?;
+    boundary::execute(store, entered, |store| Ok(act(store)))
+}
+
 /// Lets a call of `function` pass that has no arguments and no result that could be recorded.
 ///
 /// # Errors
 /// The run must end.
 fn pass(store: &mut RunStore, function: FunctionId) -> Result<()> {
-    let entered = boundary::enter(store, function, |_| {})?;
-    boundary::execute(store, entered, |_| Ok(()))
+    instant(store, function, |_| {}, |_| ())
 }
 
-/// Calls a `function` that never waits, with one argument.
+/// As [`instant`], with one argument.
 ///
 /// # Errors
 /// The run must end.
@@ -175,11 +188,7 @@ fn at_once<R: Recorded>(
     argument: &impl Passed,
     act: impl FnOnce(&mut RunStore) -> R,
 ) -> Result<R> {
-    calling.with(|mut access| {
-        let store = access.get();
-        let entered = boundary::enter(store, function, |to| argument.pass(to))?;
-        boundary::execute(store, entered, |store| Ok(act(store)))
-    })
+    calling.with(|mut access| instant(access.get(), function, |to| argument.pass(to), act))
 }
 
 /// Calls a `function` that waits for a time, with one argument.

@@ -48,6 +48,12 @@ struct Open {
     written: usize,
 }
 
+impl Open {
+    fn new(function: String, completes: Option<Completion>) -> Self {
+        Self { function, completes, about: None, answer: None, writes: Vec::new(), written: 0 }
+    }
+}
+
 impl Recorder {
     /// Begins a recording with the header of a run that has the context `context`, in which the
     /// secrets `seen` may be.
@@ -102,14 +108,7 @@ impl Recorder {
             .expect("writing to a Vec cannot fail");
         self.out = out.into_writer();
         let function = function.to_owned();
-        self.open = Some(Open {
-            function,
-            completes: None,
-            about: None,
-            answer: None,
-            writes: Vec::new(),
-            written: 0,
-        });
+        self.open = Some(Open::new(function, None));
         self.check_size();
     }
 
@@ -135,14 +134,7 @@ impl Recorder {
     pub(super) fn resume(&mut self, number: u64, completion: Option<Completion>) {
         self.complete();
         let Some(function) = self.suspended.remove(&number) else { return };
-        self.open = Some(Open {
-            function,
-            completes: completion,
-            about: None,
-            answer: None,
-            writes: Vec::new(),
-            written: 0,
-        });
+        self.open = Some(Open::new(function, completion));
     }
 
     /// Notes that the call wrote `bytes` at `at` of the guest's memory.

@@ -80,10 +80,6 @@ impl Driver<'_> {
                 return Poll::Ready(Driven::Ended(result));
             }
             self.run.wait_with(context.waker());
-            if self.run.has_notice() {
-                // The waker was not stored when the notice became due.
-                context.waker().wake_by_ref();
-            }
             let (now, yields) = (self.clock.now(), waker.yields.load(Ordering::Relaxed));
             if self.run.due(now).is_some() {
                 return Poll::Ready(Driven::MustEnd { now, yields });

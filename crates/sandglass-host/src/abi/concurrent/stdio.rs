@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use sandglass_supervisor::capability::log::Level;
 use sandglass_supervisor::functions::FunctionId;
+use sandglass_supervisor::recording::Packer;
 use tokio::sync::oneshot;
 use wasmtime::component::{
     Access, Destination, FutureReader, HasSelf, Source, StreamConsumer, StreamProducer,
@@ -14,10 +15,9 @@ use wasmtime::component::{
 use wasmtime::{AsContextMut, Error, Result, StoreContextMut};
 use wasmtime_wasi::p3::bindings::cli::types::ErrorCode;
 
-use super::pass;
+use super::{instant, pass};
 use crate::abi::passed::Passed;
 use crate::abi::wasi::LogStream;
-use crate::boundary;
 use crate::store::RunStore;
 
 /// The name of a write to a standard stream, which is a step of a stream and no function.
@@ -72,14 +72,9 @@ impl StreamConsumer<RunStore> for ToLog {
             // It asks whether it may write.
             return Poll::Ready(Ok(StreamResult::Completed));
         }
-        let store = store.data_mut();
-        let written = boundary::enter(store, self.write, |to| bytes.pass(to));
-        let written = written.and_then(|entered| {
-            boundary::execute(store, entered, |_| {
-                self.log.append(&bytes);
-                Ok(())
-            })
-        });
+        let pass_bytes = |to: &mut Packer<'_>| bytes.pass(to);
+        let append = |_: &mut RunStore| self.log.append(&bytes);
+        let written = instant(store.data_mut(), self.write, pass_bytes, append);
         Poll::Ready(written.map(|()| StreamResult::Completed))
     }
 }
