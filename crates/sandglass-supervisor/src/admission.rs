@@ -7,7 +7,6 @@ mod pace;
 mod queue;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sandglass_model::{Allocation, Busy, BusyScope, Clock, Monotonic};
@@ -184,16 +183,13 @@ pub struct AdmittedDispatch {
     admission: Arc<Admission>,
     ticket: Ticket,
     tenant: Arc<str>,
-    /// Its asks that wait.
-    asks: AtomicU32,
-    /// Whether it has released its permit because of them.
-    is_asking: tokio::sync::Mutex<bool>,
+    /// How many asks it waits for. It has no permit while there are any.
+    asks: Mutex<u32>,
 }
 
 impl AdmittedDispatch {
     fn new(admission: &Arc<Admission>, ticket: Ticket, tenant: Arc<str>) -> Self {
-        let (admission, is_asking) = (Arc::clone(admission), tokio::sync::Mutex::default());
-        Self { admission, ticket, tenant, asks: AtomicU32::new(0), is_asking }
+        Self { admission: Arc::clone(admission), ticket, tenant, asks: Mutex::default() }
     }
 
     /// Waits for `ask`. The handler has no permit to run until the last of its asks has ended. A guest
@@ -203,28 +199,29 @@ impl AdmittedDispatch {
     /// # Errors
     /// Too many handlers wait in asks.
     pub async fn without_permit<T>(&self, ask: impl Future<Output = T>) -> Result<T, Busy> {
-        struct Waits<'a>(&'a AtomicU32);
-        impl Drop for Waits<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::Relaxed);
+        /// One ask of the dispatch. Dropped, it is cancelled.
+        struct Asking<'a>(Option<&'a AdmittedDispatch>);
+        impl Asking<'_> {
+            fn end(&mut self) -> PermitWait {
+                self.0.take().map(AdmittedDispatch::end_ask).unwrap_or_default()
             }
         }
-        let waits = {
-            let mut is_asking = self.is_asking.lock().await;
-            if !*is_asking {
-                self.release_permit()?;
-                *is_asking = true;
+        impl Drop for Asking<'_> {
+            fn drop(&mut self) {
+                // Its guest goes on, and does not wait for the permit.
+                drop(self.end());
             }
-            self.asks.fetch_add(1, Ordering::Relaxed);
-            Waits(&self.asks)
+        }
+        let mut asking = {
+            let mut asks = lock(&self.asks);
+            if *asks == 0 {
+                self.release_permit()?;
+            }
+            *asks += 1;
+            Asking(Some(self))
         };
         let answer = ask.await;
-        let mut is_asking = self.is_asking.lock().await;
-        drop(waits);
-        if *is_asking && self.asks.load(Ordering::Relaxed) == 0 {
-            self.regain_permit().await;
-            *is_asking = false;
-        }
+        asking.end().wait().await;
         Ok(answer)
     }
 
@@ -268,9 +265,15 @@ impl AdmittedDispatch {
         })
     }
 
-    /// Waits for the permit again, before all dispatches that have not begun.
-    async fn regain_permit(&self) {
-        self.wait_unless(self.admission.clock.now(), Queue::end_ask).wait().await;
+    /// Ends an ask. After the last one, the dispatch waits for its permit again, before all that have
+    /// not begun.
+    fn end_ask(&self) -> PermitWait {
+        let mut asks = lock(&self.asks);
+        *asks -= 1;
+        match *asks {
+            0 => self.wait_unless(self.admission.clock.now(), Queue::end_ask),
+            _ => PermitWait::default(),
+        }
     }
 
     /// Starts the dispatch if `may_run_now`, or else returns the wait for its permit.

@@ -111,7 +111,7 @@ struct State {
     /// The present point, as [`Completion::point`] counts it.
     point: u64,
     /// Calls that the guest has cancelled, for the account of the run.
-    withdrawn: Vec<u64>,
+    withdrawn: Vec<Withdrawn>,
     /// Whether the guest has ended, so that nothing is withdrawn any more.
     is_closed: bool,
     /// Whether the guest's own code is interrupted at the end of a time slice.
@@ -147,6 +147,15 @@ pub struct Completion {
     pub begun: u64,
 }
 
+/// A call that its guest has cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Withdrawn {
+    /// The number of the call.
+    pub call: u64,
+    /// Its completion, if that was delivered before, but its guest had not learned of it yet.
+    pub delivered: Option<Completion>,
+}
+
 /// What happened at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -167,21 +176,10 @@ impl std::fmt::Debug for State {
 }
 
 impl State {
-    /// Takes back that the completion of `call` was delivered, if its guest has not learned of it. It
-    /// yielded then, and has cancelled the call before; so a replay delivers nothing there.
-    fn take_back(&mut self, call: u64) -> bool {
-        if self.delivered != Some(call) {
-            return false;
-        }
-        self.delivered = None;
-        if let Some(delivery) = self.delivery.take() {
-            let since = self.point;
-            self.point = match since {
-                0 => delivery.point,
-                since => delivery.point + delivery.point % 2 + since,
-            };
-        }
-        true
+    /// Takes the completion of `call` that was delivered, if its guest has not learned of it.
+    fn take_back(&mut self, call: u64) -> Option<Completion> {
+        self.delivered.take_if(|delivered| *delivered == call)?;
+        self.delivery.take()
     }
 
     fn forget_moments(&mut self, call: u64, moments: &[Monotonic]) {
@@ -360,9 +358,9 @@ impl InFlight {
         self.state().delivery.take()
     }
 
-    /// Takes the numbers of the calls that the guest has cancelled.
+    /// Takes the calls that the guest has cancelled.
     #[must_use]
-    pub fn take_withdrawn(&self) -> Vec<u64> {
+    pub fn take_withdrawn(&self) -> Vec<Withdrawn> {
         mem::take(&mut self.state().withdrawn)
     }
 
@@ -397,11 +395,11 @@ impl InFlight {
         let work = {
             let mut state = self.state();
             let was_waiting = state.waiting.remove(&call).is_some();
-            let is_unknown = state.take_back(call);
-            if state.is_closed || !(was_waiting || is_unknown) {
+            let delivered = state.take_back(call);
+            if state.is_closed || !(was_waiting || delivered.is_some()) {
                 return;
             }
-            state.withdrawn.push(call);
+            state.withdrawn.push(Withdrawn { call, delivered });
             state.completed.retain(|completed| *completed != call);
             let work = state.works.remove(&call);
             if let Some((_, moments)) = &work {
@@ -568,12 +566,12 @@ mod tests {
         poll(&in_flight, NOW);
         drop(call);
         assert_eq!(in_flight.deliver(false, NOW), Delivery::Nothing);
-        assert_eq!(in_flight.take_withdrawn(), [7]);
+        assert_eq!(in_flight.take_withdrawn(), [Withdrawn { call: 7, delivered: None }]);
         let (sender, receiver) = work();
         let moment = Monotonic::from_nanos(5_000);
         drop(in_flight.add(9, Some((receiver, vec![moment]))));
         assert!(sender.is_closed() && in_flight.state().moments.is_empty());
-        assert_eq!(in_flight.take_withdrawn(), [9]);
+        assert_eq!(in_flight.take_withdrawn(), [Withdrawn { call: 9, delivered: None }]);
         let (sender, receiver) = work();
         let call = in_flight.add(8, Some((receiver, Vec::new())));
         in_flight.close();
@@ -583,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_that_is_cancelled_before_the_guest_learns_of_it_was_not_delivered() {
+    fn a_completion_that_is_cancelled_before_the_guest_learns_of_it_is_known_and_replayed() {
         let in_flight = InFlight::new();
         let (sender, receiver) = work();
         let call = in_flight.add(1, Some((receiver, Vec::new())));
@@ -592,7 +590,11 @@ mod tests {
         assert_eq!(in_flight.deliver(true, NOW), Delivery::Delivered);
         assert_eq!(in_flight.deliver(true, NOW), Delivery::Nothing);
         drop(call);
-        assert_eq!(in_flight.take_withdrawn(), [1]);
+        let taken_back = Completion { call: 1, point: 1, begun: 0 };
+        assert_eq!(
+            in_flight.take_withdrawn(),
+            [Withdrawn { call: 1, delivered: Some(taken_back) }]
+        );
         assert_eq!(in_flight.take_delivery(), None);
         let (sender, receiver) = work();
         let mut next = Box::pin(in_flight.add(2, Some((receiver, Vec::new()))));
@@ -600,8 +602,23 @@ mod tests {
         poll(&in_flight, NOW);
         assert_eq!(in_flight.deliver(false, NOW), Delivery::Delivered);
         assert!(has_ended(next.as_mut()));
-        let completion = Completion { call: 2, point: 4, begun: 0 };
-        assert_eq!(in_flight.take_delivery(), Some(completion), "after two yields");
+        let completion = Completion { call: 2, point: 2, begun: 0 };
+        assert_eq!(in_flight.take_delivery(), Some(completion), "after another yield");
+
+        let schedule =
+            Schedule { completions: [taken_back, completion].into(), ..Schedule::default() };
+        let in_flight = InFlight::replaying(schedule);
+        let call = in_flight.add(1, None);
+        assert_eq!(in_flight.deliver(true, NOW), Delivery::Delivered);
+        assert_eq!(in_flight.deliver(true, NOW), Delivery::Nothing);
+        drop(call);
+        assert_eq!(
+            in_flight.take_withdrawn(),
+            [Withdrawn { call: 1, delivered: Some(taken_back) }]
+        );
+        let mut next = Box::pin(in_flight.add(2, None));
+        assert_eq!(in_flight.deliver(false, NOW), Delivery::Delivered);
+        assert!(has_ended(next.as_mut()));
     }
 
     #[test]

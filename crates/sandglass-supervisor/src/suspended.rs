@@ -17,7 +17,7 @@ use crate::call_spans::SuspendedSpan;
 use crate::covered;
 use crate::functions::FunctionId;
 use crate::host_memory::{Charge, OutOfHostMemory};
-use crate::in_flight::{CALL_BYTES, InFlight};
+use crate::in_flight::{CALL_BYTES, InFlight, Withdrawn};
 use crate::lease::Lease;
 use crate::present;
 use crate::race::{CallEnded, Race};
@@ -123,6 +123,12 @@ impl Tasks {
         Self { in_flight, suspended, resumed: None, is_waiting: false, noting: None }
     }
 
+    /// The number and function of the oldest call in flight, and how many there are besides.
+    fn waits_for(&self) -> Option<(u64, FunctionId, usize)> {
+        let (number, oldest) = self.suspended.first_key_value()?;
+        Some((*number, oldest.function, self.suspended.len() - 1))
+    }
+
     /// The oldest call in flight, if the guest waits for it, and if it is older than the present call.
     pub(crate) fn oldest_awaited(&self, is_in_call: bool) -> Option<&Suspended> {
         let (number, oldest) = self.suspended.first_key_value()?;
@@ -223,10 +229,12 @@ impl Supervision {
         let completion = in_flight.and_then(InFlight::take_delivery);
         self.calls.accounting.add_waited(waited);
         let function = self.resume_unrecorded(number);
-        if let Some(tasks) = &mut self.calls.tasks {
+        let calls = &mut self.calls;
+        if let Some(tasks) = &mut calls.tasks {
             tasks.resumed = function.map(|_| number);
         }
-        let resumed = self.calls.recording.resume(number, completion);
+        let name = function.map_or("", |function| calls.functions.name(function));
+        let resumed = calls.recording.resume(number, name, completion);
         if let Some(function) = function {
             self.watch.run.present.calls(function, self.watch.checked_at);
         }
@@ -255,8 +263,9 @@ impl Supervision {
     pub(crate) fn settle_withdrawn(&mut self) {
         let withdrawn = self.in_flight().map(InFlight::take_withdrawn).unwrap_or_default();
         let now = self.watch.clock.now_fast();
-        for number in withdrawn {
-            if self.resume_unrecorded(number).is_some() {
+        for Withdrawn { call, delivered } in withdrawn {
+            self.calls.recording.withdraw(call, delivered);
+            if self.resume_unrecorded(call).is_some() {
                 self.watch.run.take_call_ended();
                 self.end_call(now, CallOutcome::Failed);
                 self.calls.accounting.note_error("the guest cancelled the call".to_owned());
@@ -289,7 +298,11 @@ impl Supervision {
         if let Err(stopped) = self.check() {
             return stopped;
         }
-        let stalled = self.calls.recording.replayer().map(|replayer| replayer.stalled());
+        let waits_for = self.calls.tasks.as_deref().and_then(Tasks::waits_for);
+        let waits_for = waits_for.map(|(number, function, more)| {
+            (number, self.calls.functions.name(function).to_owned(), more)
+        });
+        let stalled = self.calls.recording.replayer().map(|replayer| replayer.stalled(waits_for));
         self.end(stalled.map_or(Cause::Cancel, |stopped| stopped.0))
     }
 

@@ -225,9 +225,8 @@ fn enter<W: Send + 'static, R: Recorded>(
 ) -> Result<Step<W, R>> {
     let entered = boundary::enter(store, function, arguments)?;
     let output = Output::default();
-    let number = store.calls();
     if let RunRecording::Replaying(replayer) = &store.calls.recording {
-        if replayer.is_suspended(number) {
+        if replayer.is_suspended() {
             let called = Called { entered, output };
             return suspend(store, function, called, Arc::default(), None);
         }

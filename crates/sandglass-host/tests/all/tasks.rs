@@ -10,7 +10,7 @@ use sandglass_host::{
     Manifest, RecordingLimits, RunNow, Settings, StopHandle,
 };
 use sandglass_model::{CallOutcome, Cause, Limit, Object, Outcome, Recording, RunReport, Sequence};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
@@ -308,6 +308,99 @@ async fn two_asks_at_a_time_count_as_one_handler_that_asks() {
         let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
         let answers = &completion.result["params"]["answers"];
         assert_eq!(answers, &serde_json::json!(["Used", "Used"]));
+    }
+}
+
+/// Responds to no ask, or to each at once.
+#[derive(Debug)]
+struct Responds(bool);
+
+impl Asks for Responds {
+    fn knows(&self, entity_type: &str, _: &str) -> bool {
+        entity_type == "Tool"
+    }
+
+    fn ask(&self, _: Ask) -> Answer<'static, Result<Answered, AskError>> {
+        let responds = self.0;
+        Box::pin(async move {
+            if !responds {
+                std::future::pending::<()>().await;
+            }
+            let (sequence, state) = (Sequence(1), "Used".to_owned());
+            Ok(Answered { sequence, state, fields: Object::new() })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_cancels_its_ask_no_longer_counts_as_one_that_asks() {
+    let settings = Settings { max_runs: 2, max_asking: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let target = "Tool.*".parse().expect("a target");
+    let manifest = Manifest::named("tasks").ask_targets([target]);
+    let with = [("entity_type", "Tool"), ("action", "Use")];
+    let cancels = [&[("does", "cancel_ask")], &with[..]].concat();
+    let (cancelling, stop) =
+        start(&host, manifest.clone(), dispatch(LONG, &cancels).asks(Arc::new(Responds(false))));
+    until(&host, |run| matches!(run.in_flight.as_slice(), [(name, _)] if name == SLEEP)).await;
+    let asks = [&[("does", "ask"), ("count", "1")], &with[..]].concat();
+    let (asking, _) = start(&host, manifest, dispatch(LONG, &asks).asks(Arc::new(Responds(true))));
+    let report = within(asking).await.expect("no panic");
+    let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(completion.result["params"]["answers"], serde_json::json!(["Used"]));
+    stop.stop(Cause::Cancel, "it is over");
+    within(cancelling).await.expect("no panic");
+}
+
+/// Reads a request whose body is in chunks, and returns that body a bit at a time.
+async fn serve_echo(listener: TcpListener) {
+    let (mut stream, _) = listener.accept().await.expect("a client");
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n0\r\n\r\n") {
+        assert!(stream.read_buf(&mut request).await.expect("a request") > 0, "it ended early");
+    }
+    let head = request.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head");
+    let (mut chunks, mut body) = (&request[head + 4..], Vec::new());
+    loop {
+        let line = chunks.windows(2).position(|bytes| bytes == b"\r\n").expect("a chunk");
+        let length = std::str::from_utf8(&chunks[..line]).expect("a length");
+        let length = usize::from_str_radix(length, 16).expect("a length");
+        if length == 0 {
+            break;
+        }
+        body.extend(&chunks[line + 2..line + 2 + length]);
+        chunks = &chunks[line + 2 + length + 2..];
+    }
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.expect("it reads");
+    for bit in body.chunks(333) {
+        #[allow(clippy::disallowed_methods, reason = "the server is slow")]
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        stream.write_all(bit).await.expect("it reads");
+    }
+}
+
+#[tokio::test]
+async fn a_step_of_a_body_that_is_cancelled_loses_nothing_and_sends_nothing_twice() {
+    let host = host();
+    for _ in 0..10 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let serving = tokio::spawn(serve_echo(listener));
+        let manifest = Manifest::named("tasks").allow_hosts([address.parse().expect("a host")]);
+        let url = format!("http://{address}/");
+        let config = [("does", "hesitate"), ("count", "20"), ("url", url.as_str())];
+        let run = dispatch(LONG, &config).recorded(RecordingLimits::default());
+        let report = within(start(&host, manifest, run).0).await.expect("no panic");
+        within(serving).await.expect("it served");
+        let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
+        let expected = serde_json::json!({ "same": true, "cancelled": true });
+        assert_eq!(completion.result["params"], expected);
+        let run = RecordedRun::read(whole(&report)).expect("a recording");
+        let guest = host.load_for_replay(TASKS, &run).expect("the guest");
+        let end = RecordedEnd::from(&report);
+        let replayed = host.replay(&guest, Replay::new(&run, &end)).await.expect("replayed");
+        assert_eq!(replayed.divergence, None);
     }
 }
 

@@ -87,6 +87,7 @@ pub(super) fn members() -> Vec<Member> {
             "writes a body without end to a server that never responds",
             tasks("upload", Ending::timed_out_in([SEND]))
                 .config("count", "1000000000")
+                .config("piece", "65536")
                 .config("url", PEER_URL),
         )
         .with(Peer::Silent),

@@ -1,6 +1,7 @@
 //! HTTP bodies piece by piece, in both directions, with backpressure: the slower side holds back the
 //! faster one, so that neither fills memory.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -69,13 +70,24 @@ pub fn unfinished_body() -> (BodyWriter, Pieces) {
     (BodyWriter { pieces: writer, is_complete }, Box::pin(pieces.chain(end)))
 }
 
+/// Room for one piece of a body. Dropped, nothing is written.
+#[derive(Debug)]
+pub struct Room(mpsc::OwnedPermit<Result<Bytes, HttpError>>);
+
+impl Room {
+    /// Writes a piece.
+    pub fn write(self, piece: Bytes) {
+        self.0.send(Ok(piece));
+    }
+}
+
 impl BodyWriter {
-    /// Writes a piece. Waits until the connection can take it.
-    pub fn write(&self, piece: Bytes) -> Answer<'static, Result<(), HttpError>> {
+    /// Waits until the connection can take a piece.
+    pub fn room(&self) -> Answer<'static, Result<Room, HttpError>> {
         let pieces = self.pieces.clone();
         Box::pin(async move {
             let closed = |_| HttpError::Transport("the body is no longer read".to_owned());
-            pieces.send(Ok(piece)).await.map_err(closed)
+            pieces.reserve_owned().await.map(Room).map_err(closed)
         })
     }
 
@@ -139,14 +151,15 @@ pub struct IncomingResponse {
     /// The headers, in the order in which they came.
     pub headers: Vec<(String, String)>,
     body: Pieces,
-    /// Received bytes that the guest has not read yet.
-    rest: Bytes,
+    /// Received bytes that the guest has not read yet, or the error that ended the body.
+    rest: Result<Bytes, HttpError>,
+    has_ended: bool,
 }
 
 impl Measured for IncomingResponse {
     fn uncharged_bytes(&self) -> u64 {
-        let Self { status: _, headers, body: _, rest } = self;
-        rest.len() as u64 + headers_bytes(headers)
+        let Self { status: _, headers, body: _, rest, has_ended: _ } = self;
+        rest.as_ref().map_or(0, Bytes::len) as u64 + headers_bytes(headers)
     }
 }
 
@@ -154,23 +167,40 @@ impl IncomingResponse {
     /// Creates a response whose body is read piece by piece.
     pub fn new(opened: Opened) -> Self {
         let Opened { status, headers, body } = opened;
-        Self { status, headers, body, rest: Bytes::new() }
+        Self { status, headers, body, rest: Ok(Bytes::new()), has_ended: false }
     }
 
     /// Reads the next piece, of at most `max` bytes; an empty one at the end.
     pub async fn read(&mut self, max: u32) -> Result<Bytes, HttpError> {
-        let max = (max as usize).clamp(1, READ_MAX_BYTES);
-        while self.rest.is_empty() {
+        self.ready().await;
+        self.take(max)
+    }
+
+    /// Waits until there is something to take. Dropped before or after, it loses nothing.
+    pub async fn ready(&mut self) {
+        while !self.has_ended && self.rest.as_ref().is_ok_and(Bytes::is_empty) {
             match self.body.next().await {
-                Some(Ok(piece)) => self.rest = piece,
-                Some(Err(error)) => {
-                    // An error ends the body.
-                    self.body = Box::pin(futures_util::stream::empty());
-                    return Err(error);
-                }
-                None => break,
+                Some(piece) => self.rest = piece,
+                None => self.has_ended = true,
             }
         }
-        Ok(self.rest.split_to(max.min(self.rest.len())))
+    }
+
+    /// Takes what has arrived, at most `max` bytes; nothing at the end.
+    pub fn take(&mut self, max: u32) -> Result<Bytes, HttpError> {
+        let max = (max as usize).clamp(1, READ_MAX_BYTES);
+        match mem::replace(&mut self.rest, Ok(Bytes::new())) {
+            Ok(mut rest) => {
+                let piece = rest.split_to(max.min(rest.len()));
+                self.rest = Ok(rest);
+                Ok(piece)
+            }
+            Err(error) => {
+                // An error ends the body.
+                self.body = Box::pin(futures_util::stream::empty());
+                self.has_ended = true;
+                Err(error)
+            }
+        }
     }
 }

@@ -13,8 +13,9 @@
 //! to the guest's memory. If the guest went on while the call was in flight, its result is
 //! `undefined`, and its completion is a later item: an array of the call's number, the point at which
 //! the completion was delivered, how many calls had begun then
-//! ([`Completion`](crate::in_flight::Completion)), and the
-//! result. Recordings are stored in journals, so the format is a contract.
+//! ([`Completion`](crate::in_flight::Completion)), and the result, or `undefined` if the guest
+//! cancelled the call before it learned of the completion. Recordings are stored in journals, so the
+//! format is a contract.
 
 mod diagnostic;
 mod header;

@@ -1,7 +1,6 @@
 //! Writes a recording, call by call, within bounds. A run that exceeds them has no recording, because a
 //! part of it could only replay a part of the run.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use minicbor::Encoder;
@@ -19,6 +18,9 @@ use crate::secret::Secret;
 /// Longest recorded text of one call's arguments, in bytes.
 const KEPT_ARGUMENTS_BYTES: usize = 64 << 10;
 
+/// The result of a completion whose guest did not learn of it: CBOR's `undefined`.
+const TAKEN_BACK: [u8; 1] = [0xf7];
+
 /// The recording of a running handler.
 #[derive(Debug)]
 pub struct Recorder {
@@ -28,8 +30,6 @@ pub struct Recorder {
     out: Vec<u8>,
     calls: u64,
     open: Option<Open>,
-    /// The functions of the calls that are suspended, by number.
-    suspended: BTreeMap<u64, String>,
     seen: SeenSecrets,
     /// Why the run will have no recording.
     given_up: Option<String>,
@@ -67,16 +67,7 @@ impl Recorder {
         packer.bytes(context);
         let packed = packer.finish();
         let out = Vec::new();
-        let mut recorder = Self {
-            limits,
-            share,
-            out,
-            calls: 0,
-            open: None,
-            suspended: BTreeMap::new(),
-            seen,
-            given_up: None,
-        };
+        let mut recorder = Self { limits, share, out, calls: 0, open: None, seen, given_up: None };
         match packed {
             Ok(context) => {
                 recorder.out = Header { context, ..header }.write();
@@ -121,7 +112,6 @@ impl Recorder {
     /// Notes that the present call is suspended: its completion is an item of its own.
     pub(super) fn suspend(&mut self) {
         let Some(open) = self.open.take() else { return };
-        self.suspended.insert(self.calls, open.function);
         let mut out = Encoder::new(std::mem::take(&mut self.out));
         out.encode(open.about.as_deref())
             .and_then(|out| out.undefined()?.array(0))
@@ -130,11 +120,21 @@ impl Recorder {
         self.check_size();
     }
 
-    /// Notes that the `completion` of call `number` was delivered.
-    pub(super) fn resume(&mut self, number: u64, completion: Option<Completion>) {
+    /// Notes that the `completion` of a call of `function` was delivered.
+    pub(super) fn resume(&mut self, function: &str, completion: Option<Completion>) {
         self.complete();
-        let Some(function) = self.suspended.remove(&number) else { return };
-        self.open = Some(Open::new(function, completion));
+        if self.given_up.is_none() {
+            self.open = Some(Open::new(function.to_owned(), completion));
+        }
+    }
+
+    /// Notes that a call was cancelled after its `completion` was delivered, of which its guest had not
+    /// learned yet.
+    pub(super) fn take_back(&mut self, completion: Completion) {
+        self.complete();
+        if self.given_up.is_none() {
+            self.complete_suspended(completion, &TAKEN_BACK);
+        }
     }
 
     /// Notes that the call wrote `bytes` at `at` of the guest's memory.
@@ -199,7 +199,10 @@ impl Recorder {
     fn complete(&mut self) {
         let Some(open) = self.open.take() else { return };
         if let Some(completion) = open.completes {
-            self.complete_suspended(completion, open.answer);
+            // If the run ended before the guest learned of the completion, there was none.
+            if let Some(answer) = open.answer {
+                self.complete_suspended(completion, &answer);
+            }
             return;
         }
         let mut out = Encoder::new(std::mem::take(&mut self.out));
@@ -214,11 +217,9 @@ impl Recorder {
         self.check_size();
     }
 
-    /// Writes the completion of a call that was suspended. If the run ended before the guest learned of
-    /// it, there was none.
-    fn complete_suspended(&mut self, completion: Completion, answer: Option<Vec<u8>>) {
+    /// Writes the completion of a call that was suspended.
+    fn complete_suspended(&mut self, completion: Completion, answer: &[u8]) {
         let Completion { call, point, begun } = completion;
-        let Some(answer) = answer else { return };
         let mut out = Encoder::new(std::mem::take(&mut self.out));
         out.array(4)
             .and_then(|out| out.u64(call)?.u64(point)?.u64(begun))
@@ -262,7 +263,6 @@ impl Recorder {
         self.given_up.get_or_insert(why);
         self.out = Vec::new();
         self.open = None;
-        self.suspended.clear();
         self.share.shrink(0);
     }
 

@@ -89,14 +89,15 @@ pub struct Replayer {
     /// Removes the secrets of the run from text for people.
     pub redactor: Redactor,
     recording: Arc<[u8]>,
-    /// The position of the next entry.
+    /// The positions of the first and the next entry.
+    first: usize,
     next: usize,
     given: GivenSecrets,
     seen: SeenSecrets,
     end: End,
     open: Option<Open>,
-    /// The functions of the calls in flight, by number.
-    suspended: BTreeMap<u64, String>,
+    /// Whether the guest went on while the last call was in flight.
+    is_suspended: bool,
     /// Whether the last call failed, and its error was not read yet.
     failed: bool,
     about: Option<Arc<str>>,
@@ -130,6 +131,8 @@ struct CompletionEntry {
     completion: Completion,
     /// The position of its result.
     answer: usize,
+    /// Whether the guest cancelled the call before it learned of the completion.
+    is_taken_back: bool,
     end: usize,
 }
 
@@ -143,8 +146,9 @@ impl CompletionEntry {
         }
         let completion = Completion { call: from.u64()?, point: from.u64()?, begun: from.u64()? };
         let answer = from.position();
+        let is_taken_back = from.datatype()? == Type::Undefined;
         from.skip()?;
-        Ok(Some(Self { completion, answer, end: from.position() }))
+        Ok(Some(Self { completion, answer, is_taken_back, end: from.position() }))
     }
 }
 
@@ -193,13 +197,14 @@ impl Replayer {
         Ok(Self {
             context: context.into(),
             next: from.position(),
+            first: from.position(),
             recording,
             given,
             seen,
             redactor,
             end,
             open: None,
-            suspended: BTreeMap::new(),
+            is_suspended: false,
             failed: false,
             about: None,
             watcher,
@@ -278,6 +283,7 @@ impl Replayer {
             return Err(self.differs("other arguments of a host call", recorded, &came));
         }
         self.next = entry.end;
+        self.is_suspended = entry.is_suspended;
         self.about = entry.about.map(Into::into);
         let is_executed = RESULT_SETTERS.contains(&function);
         if let Some(watcher) = &self.watcher {
@@ -308,10 +314,7 @@ impl Replayer {
                 Err(Stopped(cause))
             }
             _ if is_executed => Ok(Source::Function),
-            _ if entry.is_suspended => {
-                self.suspended.insert(number, entry.function.to_owned());
-                Ok(Source::Recording)
-            }
+            _ if entry.is_suspended => Ok(Source::Recording),
             (Some(answer), _) => {
                 self.open = Some(Open { answer, writes: entry.writes });
                 Ok(Source::Recording)
@@ -330,30 +333,60 @@ impl Replayer {
         let next = next.map_err(|why| self.unreadable(&why))?;
         Ok(next.map(|next| {
             let call = next.completion.call;
-            let function = self.suspended.get(&call).map_or("?", String::as_str);
+            let function = self.function_of(call).unwrap_or("?");
             format!("the completion of call {call}, `{function}`")
         }))
     }
 
-    /// Whether the last call, which matches the recording, was suspended then.
-    #[must_use]
-    pub fn is_suspended(&self, number: u64) -> bool {
-        self.suspended.contains_key(&number)
+    /// The function of a recorded call.
+    fn function_of(&self, call: u64) -> Option<&str> {
+        let mut at = self.first;
+        let mut before = call.checked_sub(1)?;
+        loop {
+            at = match CompletionEntry::read(&self.recording, at).ok()? {
+                Some(completion) => completion.end,
+                None => {
+                    let entry = Entry::read(&self.recording, at).ok()?;
+                    if before == 0 {
+                        return Some(entry.function);
+                    }
+                    before -= 1;
+                    entry.end
+                }
+            };
+        }
     }
 
-    /// Compares that the completion of call `number` is delivered now, and opens its result.
-    pub(super) fn resume(&mut self, number: u64) -> Result<(), Stopped> {
+    /// Whether the last call, which matches the recording, was suspended then.
+    #[must_use]
+    pub const fn is_suspended(&self) -> bool {
+        self.is_suspended
+    }
+
+    /// Passes over the completion of call `number`, which the guest cancelled before it learned of it.
+    pub(super) fn take_back(&mut self, number: u64) {
+        let next = CompletionEntry::read(&self.recording, self.next).ok().flatten();
+        if let Some(next) = next.filter(|next| next.completion.call == number && next.is_taken_back)
+        {
+            self.next = next.end;
+        }
+    }
+
+    /// Compares that the completion of call `number`, of `function`, is delivered now, and opens its
+    /// result.
+    pub(super) fn resume(&mut self, number: u64, function: &str) -> Result<(), Stopped> {
         let recording = Arc::clone(&self.recording);
         let next = CompletionEntry::read(&recording, self.next);
-        let function = self.suspended.remove(&number).unwrap_or_default();
         match next.map_err(|why| self.unreadable(&why))? {
-            Some(CompletionEntry { completion, answer, end }) if completion.call == number => {
+            Some(CompletionEntry { completion, answer, is_taken_back: false, end })
+                if completion.call == number =>
+            {
                 self.next = end;
                 self.open = Some(Open { answer, writes: end });
                 if let Some(watcher) = &self.watcher {
                     watcher(&ReplayedCall {
                         number,
-                        function,
+                        function: function.to_owned(),
                         arguments: String::new(),
                         answer: Some(shown(&recording[answer..end], &self.seen)),
                     });
@@ -368,12 +401,12 @@ impl Replayer {
     }
 
     /// Returns the error for a guest that waits where the recorded one did not, or for something else.
-    pub(crate) fn stalled(&self) -> Stopped {
-        let oldest = self.suspended.first_key_value();
-        let came = match (oldest, self.suspended.len().saturating_sub(1)) {
-            (None, _) => "the guest waits for no host call".to_owned(),
-            (Some((call, function)), 0) => format!("the guest waits for call {call}, `{function}`"),
-            (Some((call, function)), more) => {
+    /// It waits for a call, with its number and function, and for so many more.
+    pub(crate) fn stalled(&self, waits_for: Option<(u64, String, usize)>) -> Stopped {
+        let came = match waits_for {
+            None => "the guest waits for no host call".to_owned(),
+            Some((call, function, 0)) => format!("the guest waits for call {call}, `{function}`"),
+            Some((call, function, more)) => {
                 format!("the guest waits for call {call}, `{function}`, and {more} more")
             }
         };

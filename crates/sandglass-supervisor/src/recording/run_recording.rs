@@ -77,22 +77,35 @@ impl RunRecording {
         }
     }
 
-    /// Notes or compares that the `completion` of call `number` was delivered.
+    /// Notes or compares that the `completion` of call `number`, of `function`, was delivered.
     ///
     /// # Errors
     /// The recording has something else here.
     pub fn resume(
         &mut self,
         number: u64,
+        function: &str,
         completion: Option<Completion>,
     ) -> Result<Source, Stopped> {
         match self {
             Self::Off => Ok(Source::Function),
             Self::Recording(recorder) => {
-                recorder.resume(number, completion);
+                recorder.resume(function, completion);
                 Ok(Source::Function)
             }
-            Self::Replaying(replayer) => replayer.resume(number).map(|()| Source::Recording),
+            Self::Replaying(replayer) => {
+                replayer.resume(number, function).map(|()| Source::Recording)
+            }
+        }
+    }
+
+    /// Notes or passes over that call `number` was cancelled after its completion was `delivered`, which
+    /// its guest had not learned of yet.
+    pub fn withdraw(&mut self, number: u64, delivered: Option<Completion>) {
+        match (self, delivered) {
+            (Self::Recording(recorder), Some(completion)) => recorder.take_back(completion),
+            (Self::Replaying(replayer), Some(_)) => replayer.take_back(number),
+            _ => {}
         }
     }
 

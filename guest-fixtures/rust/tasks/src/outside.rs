@@ -1,7 +1,10 @@
 //! Requests, several at a time, with bodies that are streams.
 
-use futures_util::future::{join, join_all};
+use std::pin::pin;
+
+use futures_util::future::{Either, join, join_all, select};
 use serde_json::json;
+use wit_bindgen_current::{StreamReader, StreamResult, StreamWriter, yield_async};
 
 use crate::bindings::sandglass::integration0_1_1::http::{Error, RequestHead};
 use crate::bindings::sandglass::integration0_2_0::http::{Request, Response, send};
@@ -44,15 +47,15 @@ pub(crate) async fn get_many(config: &Config) -> Answer {
     Ok(json!({ "lengths": lengths? }))
 }
 
-/// Sends `count` pieces of 1,000 bytes to `url`, while it waits for the response.
+/// Sends `count` pieces of `piece` bytes to `url`, while it waits for the response.
 pub(crate) async fn upload(config: &Config) -> Answer {
     let (mut writer, reader) = wit_stream::new();
     let request = Request { head: head("POST", config.text("url")), body: Some(reader) };
-    let count = config.number("count", 3);
+    let (count, piece) = (config.number("count", 3), config.number("piece", 1000));
     let write = async move {
         let mut unsent = 0;
         for _ in 0..count {
-            unsent += writer.write_all(vec![b'x'; 1000]).await.len();
+            unsent += writer.write_all(vec![b'x'; piece as usize]).await.len();
         }
         unsent
     };
@@ -61,6 +64,57 @@ pub(crate) async fn upload(config: &Config) -> Answer {
     let status = response.status;
     let body = body_of(response).await?;
     Ok(json!({ "status": status, "unsent": unsent, "text": String::from_utf8_lossy(&body) }))
+}
+
+/// Sends `count` pieces of 1,000 bytes to `url`, which returns them. Cancels each step of both streams
+/// that is not over after a yield, and begins it anew.
+pub(crate) async fn hesitate(config: &Config) -> Answer {
+    let sent: Vec<u8> = (0..config.number("count", 3) * 1000).map(|at| (at * 7 % 251) as u8).collect();
+    let (writer, reader) = wit_stream::new();
+    let request = Request { head: head("POST", config.text("url")), body: Some(reader) };
+    let (response, writes) = join(send(request), write_hesitating(writer, &sent)).await;
+    let (received, reads) = read_hesitating(response.map_err(describe)?.body).await;
+    Ok(json!({ "same": received == sent, "cancelled": writes.min(reads) > 0 }))
+}
+
+/// Returns how many writes were cancelled.
+async fn write_hesitating(mut writer: StreamWriter<u8>, bytes: &[u8]) -> u64 {
+    let (mut written, mut cancelled) = (0, 0);
+    while written < bytes.len() {
+        let piece = &bytes[written..bytes.len().min(written + 1000)];
+        let mut write = pin!(writer.write(piece.to_vec()));
+        let (result, rest) = match select(write.as_mut(), pin!(yield_async())).await {
+            Either::Left((done, _)) => done,
+            Either::Right(_) => {
+                cancelled += 1;
+                write.cancel()
+            }
+        };
+        written += piece.len() - rest.remaining();
+        if result == StreamResult::Dropped {
+            break;
+        }
+    }
+    cancelled
+}
+
+/// Returns what was read, and how many reads were cancelled.
+async fn read_hesitating(mut reader: StreamReader<u8>) -> (Vec<u8>, u64) {
+    let (mut received, mut cancelled) = (Vec::new(), 0);
+    loop {
+        let mut read = pin!(reader.read(Vec::with_capacity(700)));
+        let (result, piece) = match select(read.as_mut(), pin!(yield_async())).await {
+            Either::Left((done, _)) => done,
+            Either::Right(_) => {
+                cancelled += 1;
+                read.cancel()
+            }
+        };
+        received.extend(piece);
+        if result == StreamResult::Dropped {
+            return (received, cancelled);
+        }
+    }
 }
 
 /// Tries files and sockets, which there are not.

@@ -1,5 +1,7 @@
 //! Waiting, in one task and in several.
 
+use std::pin::pin;
+
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
 use futures_util::stream::FuturesUnordered;
@@ -37,8 +39,8 @@ pub(crate) async fn sleep_many(config: &Config) -> Answer {
 pub(crate) async fn first(config: &Config) -> Answer {
     let ms = config.number("ms", 60_000);
     let ended = {
-        let short = std::pin::pin!(timer::sleep(1));
-        let long = std::pin::pin!(timer::sleep(ms));
+        let short = pin!(timer::sleep(1));
+        let long = pin!(timer::sleep(ms));
         match select(short, long).await {
             Either::Left(_) => "short",
             Either::Right(_) => "long",
@@ -82,17 +84,29 @@ pub(crate) async fn report() -> Answer {
     Ok(json!({ "wrong": wrong.is_err() }))
 }
 
+fn request(config: &Config, number: u64) -> asks::Request {
+    asks::Request {
+        entity_type: config.text("entity_type").to_owned(),
+        entity_id: format!("asked-{number}"),
+        action: config.text("action").to_owned(),
+        params: String::new(),
+        until: asks::Until::Settled,
+    }
+}
+
+/// Cancels an ask, and sleeps for a minute.
+pub(crate) async fn cancel_ask(config: &Config) -> Answer {
+    let is_cancelled = {
+        let asked = pin!(ask::ask(request(config, 0)));
+        matches!(select(asked, pin!(timer::sleep(1))).await, Either::Right(_))
+    };
+    timer::sleep(60_000).await;
+    Ok(json!({ "cancelled": is_cancelled }))
+}
+
 /// Asks `count` entities at the same time.
 pub(crate) async fn ask(config: &Config) -> Answer {
-    let asks = (0..config.number("count", 2)).map(|number| {
-        ask::ask(asks::Request {
-            entity_type: config.text("entity_type").to_owned(),
-            entity_id: format!("asked-{number}"),
-            action: config.text("action").to_owned(),
-            params: String::new(),
-            until: asks::Until::Settled,
-        })
-    });
+    let asks = (0..config.number("count", 2)).map(|number| ask::ask(request(config, number)));
     let answers: Vec<Value> = join_all(asks)
         .await
         .into_iter()

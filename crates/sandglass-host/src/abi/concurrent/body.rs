@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use sandglass_supervisor::capability::http::HttpError;
-use sandglass_supervisor::capability::streams::{BodyWriter, IncomingResponse};
+use sandglass_supervisor::capability::streams::{BodyWriter, IncomingResponse, Room};
 use sandglass_supervisor::functions::FunctionId;
 use sandglass_supervisor::race::Race;
 use sandglass_supervisor::recording::Packer;
@@ -16,15 +16,15 @@ use tokio::sync::{Mutex, oneshot};
 use wasmtime::component::{
     Destination, Source, StreamConsumer, StreamProducer, StreamResult, VecBuffer,
 };
-use wasmtime::{AsContextMut, Result, StoreContextMut};
+use wasmtime::{AsContextMut, Error, Result, StoreContextMut};
 
 use super::{Begun, Pending, Step};
 use crate::abi::passed::{Passed, Recorded};
-use crate::abi::world::wit_http::Error;
+use crate::abi::world::wit_http::Error as WitError;
 use crate::store::RunStore;
 
 /// Largest piece of a body, in bytes: what socket buffers hold.
-const PIECE_BYTES: usize = 64 << 10;
+const PIECE_BYTES: u32 = 64 << 10;
 
 /// A response whose body is being read. Several reads may wait for it, of which all but the last are
 /// cancelled.
@@ -36,15 +36,15 @@ pub(super) struct ResponseBody {
     /// `None` in a replay.
     received: Option<Received>,
     /// Takes the error that ended the body; dropped at its end.
-    ended: Option<oneshot::Sender<Error>>,
-    reading: Option<Pending<Result<Bytes, HttpError>>>,
+    ended: Option<oneshot::Sender<WitError>>,
+    reading: Option<Pending<Result<(), HttpError>>>,
 }
 
 impl ResponseBody {
     pub(super) fn new(
         function: FunctionId,
         received: Option<Received>,
-        ended: oneshot::Sender<Error>,
+        ended: oneshot::Sender<WitError>,
     ) -> Self {
         Self { function, received, ended: Some(ended), reading: None }
     }
@@ -54,21 +54,24 @@ impl ResponseBody {
         &mut self,
         context: &mut Context<'_>,
         store: &mut RunStore,
-    ) -> Poll<Result<Result<Vec<u8>, Error>>> {
-        let received = self.received.clone();
+    ) -> Poll<Result<Result<Vec<u8>, WitError>>> {
+        let (received, arrived) = (self.received.clone(), self.received.clone());
         let begin = |_: &mut RunStore, race: Race| {
             let read = async move {
                 let received = received?;
                 let read = async {
-                    let mut received = received.lock().await;
-                    let most = u32::try_from(PIECE_BYTES).unwrap_or(u32::MAX);
-                    received.read(most).await
+                    received.lock().await.ready().await;
+                    Ok(())
                 };
                 race.call(read).await
             };
             Ok(Begun::waits(read))
         };
-        let finish = |store: &mut RunStore, piece: Result<Bytes, HttpError>| {
+        // Taken only now, because a cancelled read may not take anything.
+        let finish = |store: &mut RunStore, read: Result<(), HttpError>| {
+            let received = arrived.as_ref().and_then(|arrived| arrived.try_lock().ok());
+            let mut received = received.ok_or_else(|| Error::msg("the body is being read"))?;
+            let piece = read.and_then(|()| received.take(PIECE_BYTES));
             Ok(piece.map(Vec::from).map_err(|error| store.failed(error)))
         };
         step(&mut self.reading, context, store, self.function, |_| {}, begin, finish)
@@ -122,7 +125,7 @@ pub(super) struct RequestBody {
     writer: Option<BodyWriter>,
     /// The length of the piece that is being written.
     piece: usize,
-    writing: Option<Pending<Result<(), HttpError>>>,
+    writing: Option<Pending<Result<(Room, Bytes), HttpError>>>,
     /// Whether the host ended the run, and the guest not the body.
     run: Arc<Run>,
 }
@@ -147,7 +150,7 @@ impl StreamConsumer<RunStore> for RequestBody {
         let piece = {
             let mut source = source.reborrow().as_direct(store.as_context_mut());
             let piece = source.remaining();
-            piece.get(..PIECE_BYTES).unwrap_or(piece).to_vec()
+            piece.get(..PIECE_BYTES as usize).unwrap_or(piece).to_vec()
         };
         if self.writing.is_none() {
             if piece.is_empty() {
@@ -162,15 +165,20 @@ impl StreamConsumer<RunStore> for RequestBody {
             let bytes = store.guest().memory.bytes(piece.clone());
             Ok(match (bytes, writer) {
                 (Ok(bytes), Some(writer)) => {
-                    let write = writer.write(bytes);
-                    Begun::waits(async move { race.call(write).await })
+                    let room = writer.room();
+                    let room = async move { race.call(room).await };
+                    Begun::waits(async move { Some(room.await?.map(|room| (room, bytes))) })
                 }
                 (Ok(_), None) => Begun::Has(Ok(())),
-                (Err(error), _) => Begun::Has(Err(store.failed(HttpError::from(error)))),
+                (Err(error), _) => {
+                    Begun::Has(Err(store.failed::<_, WitError>(HttpError::from(error))))
+                }
             })
         };
-        let finished = |store: &mut RunStore, written: Result<(), HttpError>| {
-            Ok(written.map_err(|error| store.failed::<_, Error>(error)))
+        // Written only now, because a cancelled write may not write anything.
+        let finished = |store: &mut RunStore, room: Result<(Room, Bytes), HttpError>| {
+            let written = room.map(|(room, bytes)| room.write(bytes));
+            Ok(written.map_err(|error| store.failed::<_, WitError>(error)))
         };
         let function = this.function;
         let written =
