@@ -6,6 +6,7 @@
 mod body;
 mod denied;
 pub(crate) mod driver;
+pub(crate) mod http;
 mod stdio;
 mod wasi;
 mod world;
@@ -43,6 +44,7 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     list(functions);
     wasi::link(linker)?;
     world::link(linker)?;
+    http::link(linker)?;
     denied::link(linker, functions)
 }
 
@@ -50,6 +52,7 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 pub(crate) fn list(functions: &mut Functions) {
     wasi::IMPORTS.into_iter().for_each(|imports| functions.add_imports(imports));
     functions.add_imports(world::IMPORTS);
+    http::IMPORTS.into_iter().for_each(|imports| functions.add_imports(imports));
 }
 
 /// What a call waits for, in a form that needs no store. `None` if it lost the race with the end of

@@ -18,6 +18,7 @@ use wasmtime_wasi::{TrappableError, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::p2::{HeaderError, HttpError};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView};
 
+use crate::abi::concurrent::http::Bodies;
 use crate::boundary::CallError;
 use crate::store::RunStore;
 use sandglass_supervisor::capability::log::{GuestLog, Level};
@@ -27,6 +28,7 @@ use sandglass_supervisor::measured;
 
 use charges::Charges;
 use sending::{HEADERS_MAX_BYTES, Sending};
+pub(super) use sending::{code_of, header_map, header_texts};
 pub(super) use stdio::LogStream;
 
 /// Most resources (streams, pollables, requests) of one handler run: more than a program uses, and a
@@ -42,12 +44,13 @@ pub(crate) struct Wasi {
     http: WasiHttpCtx,
     sending: Sending,
     charges: Charges,
+    bodies: Bodies,
     /// Where the standard output and error go.
     output: LogStream,
     error: LogStream,
 }
 
-measured!(in crate::measured::Measured; Wasi: preview1, http, sending, charges, output, error);
+measured!(in crate::measured::Measured; Wasi: preview1, http, sending, charges, bodies, output, error);
 
 impl WasiView for Wasi {
     fn ctx(&mut self) -> WasiCtxView<'_> {
@@ -75,10 +78,18 @@ impl Wasi {
         let charges = Charges::new(outside.memory.clone());
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(HEADERS_MAX_BYTES);
-        Self { preview1, http, sending: Sending(outside), charges, output, error }
+        Self {
+            preview1,
+            http,
+            sending: Sending(outside),
+            charges,
+            bodies: Bodies::default(),
+            output,
+            error,
+        }
     }
 
-    fn http(&mut self) -> WasiHttpCtxView<'_> {
+    pub(super) fn http(&mut self) -> WasiHttpCtxView<'_> {
         WasiHttpCtxView {
             hooks: &mut self.sending,
             table: self.preview1.ctx().table,
@@ -100,6 +111,11 @@ impl Wasi {
             Level::Info => self.output.clone(),
             _ => self.error.clone(),
         }
+    }
+
+    /// The bodies of requests and responses of `wasi:http` 0.3.
+    pub(super) const fn bodies(&mut self) -> &mut Bodies {
+        &mut self.bodies
     }
 
     /// The resources of the guest.

@@ -242,16 +242,18 @@ mod tests {
     /// `integration`, as `wit-component` makes a dummy of it.
     const IMPORTS_EVERYTHING: &[u8] = include_bytes!("../../tests/all/imports_everything.wasm");
 
-    /// As [`IMPORTS_EVERYTHING`], of WASI 0.3 without `wasi:http`, and of the world 0.2.
+    /// As [`IMPORTS_EVERYTHING`], of WASI 0.3 with the client of `wasi:http`, and of the world 0.2.
     const IMPORTS_EVERYTHING_ASYNC: &[u8] =
         include_bytes!("../../tests/all/imports_everything_async.wasm");
 
     /// What generated code has, and links only if it is configured to; and steps of streams.
-    const NOT_IMPORTED: [&str; 6] = [
+    const NOT_IMPORTED: [&str; 8] = [
         "sandglass:integration/http@0.2.[read]response.body",
         "sandglass:integration/http@0.2.[write]request.body",
         "wasi:cli/stderr@0.3.[write]data",
         "wasi:cli/stdout@0.3.[write]data",
+        "wasi:http/client@0.3.[read]response.body",
+        "wasi:http/client@0.3.[write]request.body",
         "wasi:http/types.[method]response-outparam.send-informational",
         "wasi:sockets/network.network-error-code",
     ];

@@ -5,6 +5,7 @@ mod misbehaving;
 mod outside;
 mod random;
 mod waiting;
+mod wasi_http;
 
 use std::collections::BTreeMap;
 
@@ -55,6 +56,10 @@ impl Guest for Handler {
             "ask" => waiting::ask(&config).await,
             "get" => outside::get(&config).await,
             "get_many" => outside::get_many(&config).await,
+            "wasi_get" => wasi_http::get_many(&config).await,
+            "wasi_upload" => wasi_http::upload(&config).await,
+            "wasi_fail" => wasi_http::fail(&config).await,
+            "wasi_alone" => wasi_http::alone().await,
             "hesitate" => outside::hesitate(&config).await,
             "upload" => outside::upload(&config).await,
             "denied" => outside::denied().await,

@@ -4,9 +4,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use sandglass_supervisor::capability::http::HttpError;
+use sandglass_supervisor::capability::http::{self, HttpError};
 use sandglass_supervisor::capability::streams::{BodyWriter, IncomingResponse, Room};
 use sandglass_supervisor::functions::FunctionId;
 use sandglass_supervisor::race::Race;
@@ -20,7 +21,6 @@ use wasmtime::{AsContextMut, Error, Result, StoreContextMut};
 
 use super::{Begun, Pending, Step};
 use crate::abi::passed::{Passed, Recorded};
-use crate::abi::world::wit_http::Error as WitError;
 use crate::store::RunStore;
 
 /// Largest piece of a body, in bytes: what socket buffers hold.
@@ -30,23 +30,31 @@ const PIECE_BYTES: u32 = 64 << 10;
 /// cancelled.
 pub(super) type Received = Arc<Mutex<IncomingResponse>>;
 
+/// The error of a body, in the form of one ABI.
+pub(super) trait BodyError: Recorded + Send + 'static {
+    fn of(error: HttpError) -> Self;
+}
+
 /// Produces the body of a response.
-pub(super) struct ResponseBody {
+pub(super) struct ResponseBody<E> {
     function: FunctionId,
     /// `None` in a replay.
     received: Option<Received>,
+    /// How long it waits for a piece.
+    patience: Duration,
     /// Takes the error that ended the body; dropped at its end.
-    ended: Option<oneshot::Sender<WitError>>,
+    ended: Option<oneshot::Sender<E>>,
     reading: Option<Pending<Result<(), HttpError>>>,
 }
 
-impl ResponseBody {
+impl<E: BodyError> ResponseBody<E> {
     pub(super) fn new(
         function: FunctionId,
         received: Option<Received>,
-        ended: oneshot::Sender<WitError>,
+        patience: Duration,
+        ended: oneshot::Sender<E>,
     ) -> Self {
-        Self { function, received, ended: Some(ended), reading: None }
+        Self { function, received, patience, ended: Some(ended), reading: None }
     }
 
     /// Begins to read the next piece, or goes on; the result is empty at the end.
@@ -54,8 +62,9 @@ impl ResponseBody {
         &mut self,
         context: &mut Context<'_>,
         store: &mut RunStore,
-    ) -> Poll<Result<Result<Vec<u8>, WitError>>> {
+    ) -> Poll<Result<Result<Vec<u8>, E>>> {
         let (received, arrived) = (self.received.clone(), self.received.clone());
+        let patience = self.patience;
         let begin = |_: &mut RunStore, race: Race| {
             let read = async move {
                 let received = received?;
@@ -63,7 +72,7 @@ impl ResponseBody {
                     received.lock().await.ready().await;
                     Ok(())
                 };
-                race.call(read).await
+                race.call(http::within(patience, read)).await
             };
             Ok(Begun::waits(read))
         };
@@ -72,13 +81,13 @@ impl ResponseBody {
             let received = arrived.as_ref().and_then(|arrived| arrived.try_lock().ok());
             let mut received = received.ok_or_else(|| Error::msg("the body is being read"))?;
             let piece = read.and_then(|()| received.take(PIECE_BYTES));
-            Ok(piece.map(Vec::from).map_err(|error| store.failed(error)))
+            Ok(piece.map(Vec::from).map_err(|error| failed(store, error)))
         };
         step(&mut self.reading, context, store, self.function, |_| {}, begin, finish)
     }
 }
 
-impl StreamProducer<RunStore> for ResponseBody {
+impl<E: BodyError> StreamProducer<RunStore> for ResponseBody<E> {
     type Item = u8;
     type Buffer = VecBuffer<u8>;
 
@@ -118,11 +127,23 @@ impl StreamProducer<RunStore> for ResponseBody {
     }
 }
 
+/// What happens when the guest has ended the body of a request.
+pub(super) trait BodyEnd: Send + 'static {
+    type Error: BodyError;
+
+    /// All of it was passed to `writer`.
+    fn ended(&mut self, writer: BodyWriter);
+
+    /// It could not be written.
+    fn failed(&mut self, _error: Self::Error) {}
+}
+
 /// Consumes the body of a request. Dropped by the guest, it ends the body.
-pub(super) struct RequestBody {
+pub(super) struct RequestBody<D: BodyEnd> {
     function: FunctionId,
     /// `None` in a replay.
     writer: Option<BodyWriter>,
+    end: D,
     /// The length of the piece that is being written.
     piece: usize,
     writing: Option<Pending<Result<(Room, Bytes), HttpError>>>,
@@ -130,14 +151,19 @@ pub(super) struct RequestBody {
     run: Arc<Run>,
 }
 
-impl RequestBody {
-    pub(super) fn new(function: FunctionId, writer: Option<BodyWriter>, store: &RunStore) -> Self {
+impl<D: BodyEnd> RequestBody<D> {
+    pub(super) fn new(
+        function: FunctionId,
+        writer: Option<BodyWriter>,
+        end: D,
+        store: &RunStore,
+    ) -> Self {
         let run = Arc::clone(store.run());
-        Self { function, writer, piece: 0, writing: None, run }
+        Self { function, writer, end, piece: 0, writing: None, run }
     }
 }
 
-impl StreamConsumer<RunStore> for RequestBody {
+impl<D: BodyEnd + Unpin> StreamConsumer<RunStore> for RequestBody<D> {
     type Item = u8;
 
     fn poll_consume(
@@ -170,15 +196,13 @@ impl StreamConsumer<RunStore> for RequestBody {
                     Begun::waits(async move { Some(room.await?.map(|room| (room, bytes))) })
                 }
                 (Ok(_), None) => Begun::Has(Ok(())),
-                (Err(error), _) => {
-                    Begun::Has(Err(store.failed::<_, WitError>(HttpError::from(error))))
-                }
+                (Err(error), _) => Begun::Has(Err(failed::<D::Error>(store, error.into()))),
             })
         };
         // Written only now, because a cancelled write may not write anything.
         let finished = |store: &mut RunStore, room: Result<(Room, Bytes), HttpError>| {
             let written = room.map(|(room, bytes)| room.write(bytes));
-            Ok(written.map_err(|error| store.failed::<_, WitError>(error)))
+            Ok(written.map_err(|error| failed::<D::Error>(store, error)))
         };
         let function = this.function;
         let written =
@@ -189,9 +213,10 @@ impl StreamConsumer<RunStore> for RequestBody {
                 source.as_direct(store).mark_read(length);
                 Poll::Ready(Ok(StreamResult::Completed))
             }
-            Poll::Ready(Err(_)) => {
+            Poll::Ready(Err(error)) => {
                 // Dropped without its end, the body makes the request fail.
                 self.writer = None;
+                self.end.failed(error);
                 Poll::Ready(Ok(StreamResult::Dropped))
             }
             Poll::Pending if finish => {
@@ -203,12 +228,19 @@ impl StreamConsumer<RunStore> for RequestBody {
     }
 }
 
-impl Drop for RequestBody {
+impl<D: BodyEnd> Drop for RequestBody<D> {
     fn drop(&mut self) {
         // A run that has ended did not end the body.
-        let writer = self.writer.take().filter(|_| self.run.cause().is_none());
-        writer.into_iter().for_each(BodyWriter::finish);
+        if let Some(writer) = self.writer.take().filter(|_| self.run.cause().is_none()) {
+            self.end.ended(writer);
+        }
     }
+}
+
+/// Notes why a step fails, for reports, and returns the error as the guest gets it.
+fn failed<E: BodyError>(store: &mut RunStore, error: HttpError) -> E {
+    store.guest_mut().note_error(&error);
+    E::of(error)
 }
 
 /// Begins a step of a stream, or goes on with the one that is `pending`.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_supervisor::capability::http::{HttpError, Request as Sendable};
-use sandglass_supervisor::capability::streams::{self, IncomingResponse};
+use sandglass_supervisor::capability::streams::{self, BodyWriter, IncomingResponse};
 use sandglass_supervisor::capability::{ask, entity_signal};
 use sandglass_supervisor::functions::{Class, FunctionId, Import};
 use tokio::sync::{Mutex, oneshot};
 use wasmtime::Result;
 use wasmtime::component::{FutureReader, HasSelf, Linker, StreamReader};
 
-use super::body::{RequestBody, ResponseBody};
+use super::body::{BodyEnd, BodyError, RequestBody, ResponseBody};
 use super::{Begun, Calling, call, wasi};
 use crate::abi::passed::Passed;
 use crate::abi::world;
@@ -83,6 +83,9 @@ pub(super) const IMPORTS: &[Import] = &[
     waiting(SIGNAL, "send"),
 ];
 
+/// The index of the first function behind this module.
+pub(super) const END: usize = wasi::END + IMPORTS.len();
+
 /// The id of a function of this world.
 const fn id(interface: &str, function: &str) -> FunctionId {
     FunctionId::of(wasi::END, IMPORTS, interface, function)
@@ -105,6 +108,23 @@ impl interface::progress::Host for RunStore {}
 impl interface::ask::Host for RunStore {}
 impl interface::signal::Host for RunStore {}
 
+impl BodyError for Error {
+    fn of(error: HttpError) -> Self {
+        error.into()
+    }
+}
+
+/// A body that is complete when the guest ends it.
+struct ByItself;
+
+impl BodyEnd for ByItself {
+    type Error = Error;
+
+    fn ended(&mut self, writer: BodyWriter) {
+        writer.finish();
+    }
+}
+
 impl interface::http::HostWithStore<RunStore> for HasSelf<RunStore> {
     async fn send(calling: &Calling, request: Request) -> Result<Result<Response, Error>> {
         const FUNCTION: FunctionId = id(HTTP, "send");
@@ -117,7 +137,7 @@ impl interface::http::HostWithStore<RunStore> for HasSelf<RunStore> {
             let (writer, pieces) = streams::unfinished_body();
             if let Some(body) = body {
                 let writer = Some(writer).filter(|_| !is_replay);
-                let consumer = RequestBody::new(WRITE, writer, access.get());
+                let consumer = RequestBody::new(WRITE, writer, ByItself, access.get());
                 body.pipe(&mut access, consumer)?;
             }
             Ok::<_, wasmtime::Error>(pieces)
@@ -161,7 +181,7 @@ impl interface::http::HostWithStore<RunStore> for HasSelf<RunStore> {
         };
         let (failed, ended) = oneshot::channel();
         calling.with(|mut access| {
-            let body = ResponseBody::new(READ, received, failed);
+            let body = ResponseBody::new(READ, received, Duration::MAX, failed);
             let body = StreamReader::new(&mut access, body)?;
             let ended = FutureReader::new(&mut access, async {
                 // Dropped without an error, the body is complete, or the guest does not want it.

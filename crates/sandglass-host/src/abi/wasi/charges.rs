@@ -20,7 +20,7 @@ use wasmtime_wasi_http::p2::body::{
 use wasmtime_wasi_http::p2::types::{
     HostFutureIncomingResponse, HostIncomingResponse, HostOutgoingRequest, HostOutgoingResponse,
 };
-use wasmtime_wasi_http::{RequestOptions, WasiHttpHooks};
+use wasmtime_wasi_http::{RequestOptions, WasiHttpHooks, p3};
 
 use super::sending::{BODY_BYTES, HEADERS_MAX_BYTES};
 use crate::measured::Measured;
@@ -113,6 +113,9 @@ fn measure(object: &dyn Any) -> Option<u64> {
         HostOutgoingRequest,
         HostOutgoingBody,
         RequestOptions,
+        p3::MaybeMutable<RequestOptions>,
+        p3::Request,
+        p3::Response,
         HostFutureIncomingResponse,
         HostIncomingResponse,
         HostIncomingBody,
@@ -142,6 +145,32 @@ impl Measured for HostOutgoingRequest {
             + method_bytes(method)
             + scheme.as_ref().map_or(0, scheme_bytes)
             + body_bytes(body.as_ref())
+    }
+}
+
+impl Measured for p3::Request {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { method, scheme, authority, path_with_query, headers, options, .. } = self;
+        let text = |length: Option<usize>| length.unwrap_or_default() as u64;
+        fields_bytes(headers)
+            + method.as_str().len() as u64
+            + text(scheme.as_ref().map(|scheme| scheme.as_str().len()))
+            + text(authority.as_ref().map(|authority| authority.as_str().len()))
+            + text(path_with_query.as_ref().map(|path| path.as_str().len()))
+            + text(options.as_deref().map(size_of_val))
+    }
+}
+
+impl Measured for p3::Response {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { status: _, headers, .. } = self;
+        fields_bytes(headers)
+    }
+}
+
+impl Measured for p3::MaybeMutable<RequestOptions> {
+    fn uncharged_bytes(&self) -> u64 {
+        size_of::<RequestOptions>() as u64
     }
 }
 

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::header::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use http_body_util::{BodyDataStream, BodyExt, StreamBody};
+use wasmtime_wasi_http::p3::bindings::http::types::ErrorCode;
 use wasmtime_wasi_http::{
     DEFAULT_FORBIDDEN_HEADERS, Error, ForbiddenHeaderFilter, RequestOptions, WasiBody,
     WasiHttpHooks,
@@ -84,13 +86,7 @@ fn from_wasi_request(
     memory: &HostMemory,
 ) -> Result<Request, Error> {
     let (head, body) = request.into_parts();
-    let headers: Vec<_> = head
-        .headers
-        .iter()
-        .map(|(name, value)| {
-            (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
-        })
-        .collect();
+    let headers = header_texts(&head.headers);
     let (method, url) = (head.method.as_str(), head.uri.to_string());
     let request = if http_body::Body::is_end_stream(&body) {
         Request::new(method, &url, headers, Bytes::new())
@@ -119,25 +115,55 @@ fn to_wasi_response(
         };
         Some((piece.map(http_body::Frame::data).map_err(wasi_error), body))
     });
-    let mut response = ::http::Response::builder().status(status);
+    let mut response = ::http::Response::new(StreamBody::new(frames).boxed_unsync());
+    let internal = |error: wasmtime::Error| Error::InternalError(Some(error.to_string()));
+    *response.headers_mut() = header_map(&headers).map_err(internal)?;
+    *response.status_mut() =
+        ::http::StatusCode::from_u16(status).map_err(|error| internal(error.into()))?;
+    Ok(response)
+}
+
+/// Headers as this host's client takes them.
+pub(crate) fn header_texts(headers: &HeaderMap) -> Vec<(String, String)> {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+}
+
+/// Headers as Wasmtime keeps them.
+///
+/// # Errors
+/// One is not valid.
+pub(crate) fn header_map(headers: &[(String, String)]) -> wasmtime::Result<HeaderMap> {
+    let mut map = HeaderMap::new();
     for (name, value) in headers {
-        response = response.header(name, value);
+        map.append(HeaderName::try_from(name)?, HeaderValue::try_from(value)?);
     }
-    response
-        .body(StreamBody::new(frames).boxed_unsync())
-        .map_err(|error| Error::InternalError(Some(error.to_string())))
+    Ok(map)
+}
+
+/// The error of `wasi:http` that stands for one of this host's client, in each of the types that have
+/// the same cases.
+macro_rules! error_of {
+    ($error:expr, $name:ident) => {
+        match $error {
+            HttpError::NotAllowed(_) | HttpError::NotThisWay(_) => $name::HttpRequestDenied,
+            HttpError::NotPublic(_) => $name::DestinationIpProhibited,
+            HttpError::TooManyRequests(_) => $name::ConnectionLimitReached,
+            HttpError::TimedOut(_) | HttpError::CutShort(_) => $name::HttpResponseTimeout,
+            HttpError::TooLarge(bytes) => $name::HttpResponseBodySize(Some(bytes)),
+            HttpError::TooManyRedirects => $name::LoopDetected,
+            HttpError::InvalidRequest(why)
+            | HttpError::OutOfMemory(why)
+            | HttpError::Transport(why) => $name::InternalError(Some(why)),
+        }
+    };
 }
 
 fn wasi_error(error: HttpError) -> Error {
-    match error {
-        HttpError::NotAllowed(_) | HttpError::NotThisWay(_) => Error::HttpRequestDenied,
-        HttpError::NotPublic(_) => Error::DestinationIpProhibited,
-        HttpError::TooManyRequests(_) => Error::ConnectionLimitReached,
-        HttpError::TimedOut(_) | HttpError::CutShort(_) => Error::HttpResponseTimeout,
-        HttpError::TooLarge(bytes) => Error::HttpResponseBodySize(Some(bytes)),
-        HttpError::TooManyRedirects => Error::LoopDetected,
-        HttpError::InvalidRequest(why)
-        | HttpError::OutOfMemory(why)
-        | HttpError::Transport(why) => Error::InternalError(Some(why)),
-    }
+    error_of!(error, Error)
+}
+
+/// As [`wasi_error`], of version 0.3.
+pub(crate) fn code_of(error: HttpError) -> ErrorCode {
+    error_of!(error, ErrorCode)
 }
