@@ -218,7 +218,7 @@ fn fifteen_minutes_of_every_kind_of_hang_pass_at_once() {
 fn a_new_project_contains_what_its_language_needs_and_its_name() {
     let folder = Folder::new();
     for (language, handler, build) in [
-        ("rust", "lib.rs", "cargo build --release --target wasm32-unknown-unknown"),
+        ("rust", "lib.rs", "cargo build --release --target wasm32-wasip2"),
         ("c", "handler.c", "make"),
         ("as", "handler.ts", "npm install"),
         ("js", "handler.js", "npm install"),

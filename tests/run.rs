@@ -146,7 +146,7 @@ fn a_trap_has_function_file_and_line() {
 /// By the SDK, whichever way the guest was built.
 #[test]
 fn the_message_of_a_panic_is_in_the_log() {
-    for guest in ["sdk_core", "sdk_wasip1", "sdk_wasip2", "sdk_component"] {
+    for guest in ["sdk_core", "sdk_wasip1", "sdk_wasip2", "sdk_component", "sdk_async"] {
         let guest = format!("built/{guest}.wasm");
         let (said, report) = run(&guest, &["--input", r#"{"does": "panic"}"#]);
         assert_eq!(said.code, Some(126), "{guest}: {said:?}");

@@ -40,6 +40,14 @@ fn with_export(settings: TokenStream, function: TokenStream) -> Result<TokenStre
     let result = quote_spanned! { returned.span() =>
         ::sandglass_guest::__private::into_result(__returned, ACTION)
     };
+    let (asyncness, called, export) = match function.sig.asyncness {
+        Some(_) => (
+            quote! { async },
+            quote_spanned! { returned.span() => #name(#(#passed),*).await },
+            quote! { __export_async_handler },
+        ),
+        None => (quote! {}, quote! { #name(#(#passed),*) }, quote! { __export_handler }),
+    };
     Ok(quote! {
         #function
 
@@ -47,14 +55,14 @@ fn with_export(settings: TokenStream, function: TokenStream) -> Result<TokenStre
             const ACTION: ::core::option::Option<&str> = #action;
 
             // Names in the author's code cannot refer to these items.
-            fn __handler(
+            #asyncness fn __handler(
                 __context: &::sandglass_guest::Context,
             ) -> ::sandglass_guest::__private::HandlerResult {
-                let __returned = #name(#(#passed),*);
+                let __returned = #called;
                 #result
             }
 
-            ::sandglass_guest::__export_handler!(__handler);
+            ::sandglass_guest::#export!(__handler);
         };
     })
 }

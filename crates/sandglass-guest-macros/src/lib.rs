@@ -23,10 +23,10 @@ use proc_macro::TokenStream;
 /// one in `#[handler(action = "Finish")]`, or else the one that the integration declares as
 /// `on_success`. The error is a `Failure`, or any type that converts into one.
 ///
-/// The function itself is unchanged, so tests can call it. A guest has one handler.
+/// The function itself is unchanged, so tests can call it. A guest has one handler. It may be an `async fn`.
 ///
 /// # Errors
-/// Compilation fails, with the error at the cause, if the function is `async`, `unsafe`, generic or a
+/// Compilation fails, with the error at the cause, if the function is `unsafe`, generic or a
 /// method, takes other arguments or returns nothing, or if the attribute has a key other than
 /// `action`.
 #[proc_macro_attribute]

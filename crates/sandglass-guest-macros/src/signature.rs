@@ -72,12 +72,6 @@ fn is_same_kind(one: &Argument<'_>, other: &Argument<'_>) -> bool {
 
 fn refuse_qualifiers(signature: &Signature) -> Result<()> {
     let refused = |span: proc_macro2::Span, why: &str| Err(Error::new(span, why));
-    if let Some(token) = &signature.asyncness {
-        return refused(
-            token.span(),
-            "a handler cannot be an `async fn`: host functions block until they have a result",
-        );
-    }
     if let Some(token) = &signature.unsafety {
         return refused(token.span(), "a handler cannot be an `unsafe fn`: the host calls it");
     }

@@ -6,17 +6,19 @@
 //! has left.
 
 use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::read_returned;
+use crate::glue::block_on;
 use crate::{Failure, HostError, backend};
 
-/// An ask. [`Request::send`] sends it.
+/// An ask. [`Request::send`] sends it, and so does `.await`.
 #[derive(Clone, Debug)]
-#[must_use = "an ask does nothing until `send` is called"]
+#[must_use = "an ask does nothing until it is sent or awaited"]
 pub struct Request {
     pub(crate) entity_type: String,
     pub(crate) entity_id: String,
@@ -59,14 +61,29 @@ impl Request {
     /// # Errors
     /// See [`ErrorKind`].
     pub fn send(self) -> Result<Answer, Error> {
+        block_on(self.sent())
+    }
+
+    async fn sent(self) -> Result<Answer, Error> {
         match &self.params {
-            Ok(params) if params.starts_with('{') => backend::ask(&self),
+            Ok(params) if params.starts_with('{') => backend::ask(&self).await,
             Ok(_) => Err(Error::new(ErrorKind::InvalidRequest, "the params must be an object")),
             Err(why) => {
                 let why = format!("the params cannot be written as JSON: {why}");
                 Err(Error::new(ErrorKind::InvalidRequest, why))
             }
         }
+    }
+}
+
+/// Sends the ask as [`Request::send`] does. With the feature `async`, other tasks of the handler go on
+/// meanwhile.
+impl IntoFuture for Request {
+    type Output = Result<Answer, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.sent())
     }
 }
 

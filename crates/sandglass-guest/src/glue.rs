@@ -26,6 +26,55 @@ pub fn into_result(returned: impl crate::HandlerResult, action: Option<&str>) ->
 #[cfg(target_family = "wasm")]
 pub use crate::backend::run;
 
+#[cfg(all(target_family = "wasm", feature = "async"))]
+pub use crate::backend::block_on;
+
+/// Executes `future`. Each call of a host function has its result when it returns, so there is nothing to
+/// wait for.
+///
+/// # Panics
+/// Panics if it waits for something else.
+#[cfg(not(all(target_family = "wasm", feature = "async")))]
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        assert!(
+            woken.0.swap(false, Ordering::Relaxed),
+            "the handler waits for something that is no host function"
+        );
+    }
+}
+
+/// Exports `$handler`, an asynchronous function, for the host to call.
+#[cfg(not(all(target_family = "wasm", feature = "async")))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __export_async_handler {
+    ($handler:path) => {
+        fn __blocking(context: &$crate::Context) -> $crate::__private::HandlerResult {
+            $crate::__private::block_on($handler(context))
+        }
+        $crate::__export_handler!(__blocking);
+    };
+}
+
 /// In unit tests, takes the place of the export that a host calls.
 #[cfg(not(target_family = "wasm"))]
 #[doc(hidden)]

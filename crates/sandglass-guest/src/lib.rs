@@ -37,10 +37,12 @@
 //! |---|---|
 //! | `wasm32-unknown-unknown`, `wasm32-wasip1` | a core module with the ABI in `docs/guest-abi.md` |
 //! | `wasm32-wasip2` | a component with the WIT package in `wit/` |
-//! | the first two, with the feature `component` | a module that `wasm-tools component new` converts into a component |
+//! | `wasm32-wasip2` with the feature `async` | an asynchronous component with the WIT package in `wit-0.2/` |
+//! | the first two, with the feature `component` or `async` | a module that `wasm-tools component new` converts into a component |
 //! | any other | nothing that a host can run: for unit tests, with `testing` in place of the host |
 //!
-//! The API is the same on each. The documentation of an item states what a core module cannot
+//! The API is the same on each, and a handler may be an `async fn`: with the feature `async`, it can have
+//! several calls in flight, and without it they are made one after another. The documentation of an item states what a core module cannot
 //! see: the headers of a response, and the kind of an HTTP error.
 //!
 //! # The deadline
@@ -75,6 +77,8 @@ pub mod signal;
 pub mod spans;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+#[cfg(any(not(target_family = "wasm"), feature = "async", target_os = "wasi"))]
+pub mod timer;
 
 pub use completion::{Completion, HandlerResult, IntoCompletion};
 pub use context::Context;
@@ -83,7 +87,10 @@ pub use host_error::HostError;
 pub use sandglass_guest_macros::handler;
 pub use serde_json::{Value, json};
 
-#[cfg(all(target_family = "wasm", any(target_env = "p2", feature = "component")))]
+#[cfg(all(
+    target_family = "wasm",
+    any(target_env = "p2", feature = "component", feature = "async")
+))]
 pub use backend::bindings;
 
 /// Compiles and runs the snippets of the guide.

@@ -1,5 +1,6 @@
 //! The secrets that the integration was granted.
 
+use crate::glue::block_on;
 use crate::{HostError, backend};
 
 /// The secret `name`. From then on, the host removes it from everything that the handler logs,
@@ -10,5 +11,13 @@ use crate::{HostError, backend};
 /// Errors if the integration was granted no such secret, if it was not available in time, or if it is not
 /// UTF-8.
 pub fn get(name: &str) -> Result<String, HostError> {
-    backend::secret(name)
+    block_on(backend::secret(name))
+}
+
+/// As [`get`], for an asynchronous handler, whose other tasks go on.
+///
+/// # Errors
+/// As [`get`].
+pub async fn fetch(name: &str) -> Result<String, HostError> {
+    backend::secret(name).await
 }

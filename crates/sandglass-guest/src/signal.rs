@@ -5,14 +5,16 @@
 //! deadline the handler is killed.
 
 use std::fmt;
+use std::pin::Pin;
 
 use serde::Serialize;
 
+use crate::glue::block_on;
 use crate::{Failure, backend};
 
-/// A signal. [`Notice::send`] sends it.
+/// A signal. [`Notice::send`] sends it, and so does `.await`.
 #[derive(Clone, Debug)]
-#[must_use = "a signal does nothing until `send` is called"]
+#[must_use = "a signal does nothing until it is sent or awaited"]
 pub struct Notice {
     pub(crate) entity_type: String,
     pub(crate) entity_id: String,
@@ -48,13 +50,28 @@ impl Notice {
     /// # Errors
     /// See [`ErrorKind`].
     pub fn send(self) -> Result<(), Error> {
+        block_on(self.sent())
+    }
+
+    async fn sent(self) -> Result<(), Error> {
         match &self.payload {
-            Ok(_) => backend::signal(&self),
+            Ok(_) => backend::signal(&self).await,
             Err(why) => {
                 let why = format!("the payload cannot be written as JSON: {why}");
                 Err(Error::new(ErrorKind::InvalidRequest, why))
             }
         }
+    }
+}
+
+/// Sends the signal as [`Notice::send`] does. With the feature `async`, other tasks of the handler go on
+/// meanwhile.
+impl IntoFuture for Notice {
+    type Output = Result<(), Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.sent())
     }
 }
 

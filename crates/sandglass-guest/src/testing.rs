@@ -38,6 +38,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::backend::HOST;
 use crate::context::Config;
+use crate::glue::block_on;
 use crate::log::Level;
 use crate::{Context, HostError, ask, http, signal};
 
@@ -185,6 +186,11 @@ impl Host {
         let result = handler();
         let host = previous.0.take().map(|host| HOST.replace(host));
         (result, host.map(|host| host.telemetry).unwrap_or_default())
+    }
+
+    /// As [`Host::run`], for an asynchronous handler.
+    pub fn run_async<T>(self, handler: impl AsyncFnOnce() -> T) -> (T, Telemetry) {
+        self.run(|| block_on(handler()))
     }
 
     pub(crate) fn scratch(

@@ -59,14 +59,15 @@ pub(super) const RUST: &[File] = files! {
         "integration.toml", "rust-toolchain.toml", "src/lib.rs",
     ],
     "crates/sandglass-guest" to "sdk/sandglass-guest/": [
-        "Cargo.toml", "src/ask.rs", "src/backend/component.rs",
+        "Cargo.toml", "src/ask.rs", "src/backend/component/blocking.rs",
+        "src/backend/component/concurrent.rs", "src/backend/component/mod.rs",
         "src/backend/core_module/imports.rs", "src/backend/core_module/mod.rs",
         "src/backend/core_module/outside.rs", "src/backend/mod.rs", "src/backend/native.rs",
         "src/clock.rs", "src/completion.rs", "src/context.rs", "src/deadline.rs",
         "src/failure.rs", "src/glue.rs", "src/host_error.rs", "src/http.rs", "src/http/batch.rs",
         "src/http/error.rs", "src/http/request.rs", "src/http/response.rs", "src/lib.rs",
         "src/log.rs", "src/metrics.rs", "src/progress.rs", "src/scratch.rs", "src/secrets.rs", "src/signal.rs",
-        "src/spans.rs", "src/testing.rs", "wit-0.2/integration.wit", "wit/integration.wit",
+        "src/spans.rs", "src/testing.rs", "src/timer.rs", "wit-0.2/integration.wit", "wit/integration.wit",
     ],
     "crates/sandglass-guest-macros" to "sdk/sandglass-guest-macros/": [
         "Cargo.toml", "src/expansion.rs", "src/lib.rs", "src/settings.rs", "src/signature.rs",

@@ -40,7 +40,7 @@ impl Language {
     /// The command that installs what the project needs, and builds it.
     pub(crate) const fn build_command(self) -> &'static str {
         match self {
-            Self::Rust => "cargo build --release --target wasm32-unknown-unknown",
+            Self::Rust => "cargo build --release --target wasm32-wasip2",
             Self::C | Self::Python => "make",
             Self::Js | Self::As => "npm install",
         }

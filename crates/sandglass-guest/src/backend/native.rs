@@ -69,7 +69,7 @@ pub(crate) fn status(line: &str) {
     with(|host| host.telemetry.statuses.push(line.to_owned()));
 }
 
-pub(crate) fn secret(name: &str) -> Result<String, HostError> {
+pub(crate) async fn secret(name: &str) -> Result<String, HostError> {
     with(|host| host.secrets.get(name).cloned()).ok_or_else(|| {
         HostError::new(format!(
             "the test's host has no secret `{name}`; add it with `Host::secret`"
@@ -130,7 +130,7 @@ pub(crate) fn scratch_delete(key: &str) -> Result<bool, HostError> {
     with(|host| Ok(host.scratch(key)?.remove(key).is_some()))
 }
 
-pub(crate) fn send(request: http::Request) -> Result<http::Response, http::Error> {
+pub(crate) async fn send(request: http::Request) -> Result<http::Response, http::Error> {
     // Called without a borrow of the host, because the closure may use the host itself.
     let answer = with(|host| host.http.clone());
     match answer {
@@ -142,13 +142,15 @@ pub(crate) fn send(request: http::Request) -> Result<http::Response, http::Error
     }
 }
 
+pub(crate) async fn sleep(_duration: std::time::Duration) {}
+
 pub(crate) fn send_batch(
     requests: Vec<http::Request>,
 ) -> Result<Vec<Result<http::Response, http::Error>>, http::Error> {
     Ok(requests.into_iter().map(http::Request::send).collect())
 }
 
-pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
+pub(crate) async fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
     let answer = with(|host| host.asks.clone());
     match answer {
         Some(answer) => answer(request),
@@ -159,7 +161,7 @@ pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
     }
 }
 
-pub(crate) fn signal(notice: &signal::Notice) -> Result<(), signal::Error> {
+pub(crate) async fn signal(notice: &signal::Notice) -> Result<(), signal::Error> {
     let answer = with(|host| host.signals.clone());
     match answer {
         Some(answer) => answer(notice),

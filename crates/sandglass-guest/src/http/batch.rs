@@ -11,7 +11,7 @@ const REQUESTS_MAX: usize = 64;
 ///
 /// In a core module, the host sends up to 8 requests at a time, all requests together have at most 1 MiB, and
 /// bodies are text: request bodies are UTF-8, and invalid UTF-8 in response bodies is replaced. In a
-/// component, they are sent one after another.
+/// component, they are sent one after another, or, with the feature `async`, all at the same time.
 ///
 /// # Errors
 /// Errors if there are more than 64 requests or they are too large, if the soft deadline passes while

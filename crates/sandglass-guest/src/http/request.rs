@@ -1,13 +1,16 @@
 //! Builds and sends a request.
 
+use std::pin::Pin;
+
 use serde::Serialize;
 
 use super::{Error, ErrorKind, Response};
 use crate::backend;
+use crate::glue::block_on;
 
-/// A request. [`Request::send`] sends it; [`batch`](super::batch) sends several.
+/// A request. [`Request::send`] sends it, and so does `.await`; [`batch`](super::batch) sends several.
 #[derive(Clone, Debug)]
-#[must_use = "a request does nothing until `send` is called"]
+#[must_use = "a request does nothing until it is sent or awaited"]
 pub struct Request {
     pub(crate) method: String,
     pub(crate) url: String,
@@ -108,15 +111,30 @@ impl Request {
     /// # Errors
     /// See [`ErrorKind`].
     pub fn send(self) -> Result<Response, Error> {
+        block_on(self.sent())
+    }
+
+    async fn sent(self) -> Result<Response, Error> {
         if let Some(why) = self.invalid {
             return Err(Error::new(ErrorKind::InvalidRequest, why));
         }
         let max_bytes = self.response_max_bytes;
-        let response = backend::send(self)?;
+        let response = backend::send(self).await?;
         match response.body().len() {
             size if size > max_bytes => Err(Error::too_large(max_bytes)),
             _ => Ok(response),
         }
+    }
+}
+
+/// Sends the request as [`Request::send`] does. With the feature `async`, other tasks of the handler go on
+/// meanwhile.
+impl IntoFuture for Request {
+    type Output = Result<Response, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.sent())
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sandglass_guest::log::Level;
 use sandglass_guest::{
     Completion, Context, Failure, Value, ask, deadline, handler, http, json, log, metrics,
-    progress, scratch, secrets, signal, spans, testing,
+    progress, scratch, secrets, signal, spans, testing, timer,
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,29 @@ mod other_signatures {
     fn handler(context: &Context, input: Value) -> Result<Completion, std::num::ParseIntError> {
         input.to_string().parse::<u32>()?;
         Ok(Completion::action(context.action()))
+    }
+
+    #[handler]
+    async fn asynchronous(context: &Context) -> Result<Value, Failure> {
+        let url = context.required_config("url")?;
+        let (first, second) = (http::Request::get(url).await?, http::Request::get(url).await?);
+        timer::sleep(Duration::from_secs(3600)).await;
+        let asked = ask::Request::new("Tool", "1", "Use").await.is_err();
+        Ok(json!({ "statuses": [first.status(), second.status()], "asked": asked }))
+    }
+
+    #[test]
+    fn an_asynchronous_handler_is_tested_like_any_other() {
+        let host = testing::Host::new().http(|_| Ok(http::Response::new(204, "")));
+        let context = testing::context().with_config("url", "https://a.example");
+        let (result, _) = host.run_async(async || asynchronous(&context).await);
+        assert_eq!(result, Ok(json!({ "statuses": [204, 204], "asked": true })));
+    }
+
+    #[test]
+    #[should_panic(expected = "waits for something that is no host function")]
+    fn a_handler_that_waits_for_something_else_panics() {
+        testing::Host::new().run_async(async || std::future::pending::<()>().await);
     }
 
     #[test]

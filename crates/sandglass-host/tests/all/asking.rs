@@ -49,6 +49,7 @@ const COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/compon
 /// As `COMPONENT`, with the SDK.
 const SDK_CORE: &[u8] = include_bytes!("../../../../guest-fixtures/built/sdk_core.wasm");
 const SDK_COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/sdk_wasip2.wasm");
+const SDK_ASYNC: &[u8] = include_bytes!("../../../../guest-fixtures/built/sdk_async.wasm");
 
 const CHARGE: &str = r#"{"entity":"Payment/7","action":"Charge","params":{"cents":5}}"#;
 
@@ -331,7 +332,7 @@ async fn a_guest_of_the_sdk_asks_and_distinguishes_each_error() {
         (AskError::Unavailable("so".to_owned()), "ask: unavailable"),
     ];
     let host = host(1, 1);
-    for guest in [SDK_CORE, SDK_COMPONENT] {
+    for guest in [SDK_CORE, SDK_COMPONENT, SDK_ASYNC] {
         let manifest = Manifest::named("asks").ask_targets(["Tool.Use".parse().expect("a target")]);
         let guest = host.load(guest, manifest).expect("a guest");
         let run = async |asks: Arc<Payments>| {

@@ -18,10 +18,11 @@ const LONG: Duration = Duration::from_secs(60);
 
 const READY: &str = r#"{"entity":"Ledger/7","name":"Ready","payload":{"cents":5}}"#;
 
-/// A component built with the SDK, and the same as a core module.
-const SDK: [&[u8]; 2] = [
+/// A component built with the SDK, and the same as a core module and as an asynchronous component.
+const SDK: [&[u8]; 3] = [
     include_bytes!("../../../../guest-fixtures/built/sdk_core.wasm"),
     include_bytes!("../../../../guest-fixtures/built/sdk_wasip2.wasm"),
+    include_bytes!("../../../../guest-fixtures/built/sdk_async.wasm"),
 ];
 
 /// A guest that sends `request` as a signal, and sets `sent` or the error as its status.

@@ -1,5 +1,5 @@
-//! Uses each part of the SDK, one at a time, as its input says. It is built for each
-//! target that the SDK is for, and must do the same on each.
+//! Uses each part of the SDK, one at a time, as its input says. It is built for each target and each
+//! world that the SDK is for, and must do the same in each.
 
 // What the SDK's macros make is no unsafe code of their author's.
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ enum Does {
     Batch,
     CallAndStop,
     Get,
+    GetTogether,
     KeepInScratch,
     Panic,
     Post,
@@ -55,22 +56,23 @@ struct Sum {
 }
 
 #[handler(action = "Finish")]
-fn handle(input: Input, context: &Context) -> Result<Completion, Failure> {
+async fn handle(input: Input, context: &Context) -> Result<Completion, Failure> {
     let url = &*input.url;
     let params = match input.does {
         Does::AnswerNoObject => return Ok(Completion::on_success().with([1, 2])),
-        Does::Ask => outside::ask()?,
+        Does::Ask => outside::ask().await?,
         Does::Batch => outside::batch(url)?,
         Does::CallAndStop => outside::call_and_stop(url)?,
-        Does::Get => outside::get(url)?,
+        Does::Get => outside::get(url).await?,
+        Does::GetTogether => outside::get_together(url).await?,
         Does::KeepInScratch => keep_in_scratch()?,
         Does::Panic => panic!("no item of {} cents", input.items.len()),
         Does::Post => outside::post(url)?,
         Does::ReadBody => outside::read_body(url)?,
         Does::ReadClocks => read_clocks(),
         Does::ReadContext => read_context(context)?,
-        Does::ReadSecret => read_secret()?,
-        Does::Signal => outside::signal()?,
+        Does::ReadSecret => read_secret().await?,
+        Does::Signal => outside::signal().await?,
         Does::Skip => return Ok(Completion::action("Skip").with(json!({ "why": "asked to" }))),
         Does::Spin => spin(),
         Does::Sum => return Ok(Completion::on_success().with(sum(&input.items)?)),
@@ -139,10 +141,10 @@ fn read_context(context: &Context) -> Result<Value, Failure> {
     }))
 }
 
-fn read_secret() -> Result<Value, Failure> {
+async fn read_secret() -> Result<Value, Failure> {
     Ok(json!({
         "secret": secrets::get("token")?,
-        "denied": secrets::get("of somebody else").is_err(),
+        "denied": secrets::fetch("of somebody else").await.is_err(),
     }))
 }
 

@@ -1,11 +1,20 @@
 //! HTTP, asks and signals.
 
+use futures_util::future::try_join_all;
 use sandglass_guest::{Failure, Value, ask, deadline, http, json, signal};
 use serde::Deserialize;
 
-pub fn get(url: &str) -> Result<Value, Failure> {
-    let response = http::Request::get(url).header("accept", "text/plain").send()?;
+pub async fn get(url: &str) -> Result<Value, Failure> {
+    let response = http::Request::get(url).header("accept", "text/plain").await?;
     Ok(json!({ "status": response.status(), "body": response.text()? }))
+}
+
+/// Three at the same time, in the world in which that is possible.
+pub async fn get_together(url: &str) -> Result<Value, Failure> {
+    let gets = (0..3).map(|number| http::Request::get(format!("{url}?{number}")).into_future());
+    let responses = try_join_all(gets).await?;
+    let statuses: Vec<u16> = responses.iter().map(http::Response::status).collect();
+    Ok(json!({ "statuses": statuses }))
 }
 
 pub fn post(url: &str) -> Result<Value, Failure> {
@@ -45,9 +54,9 @@ pub fn call_and_stop(url: &str) -> Result<Value, Failure> {
     Ok(json!({ "answered": answered, "should_stop": deadline::should_stop() }))
 }
 
-pub fn ask() -> Result<Value, Failure> {
+pub async fn ask() -> Result<Value, Failure> {
     let request = ask::Request::new("Tool", "1", "Use").params(json!({ "n": 1 }));
-    let answer = request.until_settled().send()?;
+    let answer = request.until_settled().await?;
     Ok(json!({
         "state": answer.state,
         "sequence": answer.sequence,
@@ -55,7 +64,7 @@ pub fn ask() -> Result<Value, Failure> {
     }))
 }
 
-pub fn signal() -> Result<Value, Failure> {
-    signal::Notice::new("Tool", "1", "used").payload(json!({ "n": 1 })).send()?;
+pub async fn signal() -> Result<Value, Failure> {
+    signal::Notice::new("Tool", "1", "used").payload(json!({ "n": 1 })).await?;
     Ok(json!({ "sent": true }))
 }

@@ -13,10 +13,9 @@ use serde_json::{Value, json};
 
 #[allow(missing_docs, unsafe_code, reason = "generated")]
 mod bindings {
-    wit_bindgen_current::generate!({
+    wit_bindgen::generate!({
         path: ["../sandglass-guest/wit", "../sandglass-guest/wit-0.2"],
         world: "sandglass:integration/integration@0.2.0",
-        runtime_path: "wit_bindgen_current::rt",
         generate_all,
     });
 }

@@ -34,12 +34,12 @@ pub(crate) async fn call(does: &str, config: &Config) -> Option<Answer> {
             Ok(json!({}))
         }
         "yield_forever" => loop {
-            wit_bindgen_current::yield_async().await;
+            wit_bindgen::yield_async().await;
         },
         "yield_beside_a_wait" => {
             let yields = async {
                 loop {
-                    wit_bindgen_current::yield_async().await;
+                    wit_bindgen::yield_async().await;
                 }
             };
             let ((), ()) = futures_util::future::join(timer::sleep(LONG_MS), yields).await;

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use futures_util::future::{Either, join, join_all, select};
 use serde_json::json;
-use wit_bindgen_current::{StreamReader, StreamResult, StreamWriter, yield_async};
+use wit_bindgen::{StreamReader, StreamResult, StreamWriter, yield_async};
 
 use crate::bindings::sandglass::integration0_1_1::http::{Error, RequestHead};
 use crate::bindings::sandglass::integration0_2_0::http::{Request, Response, send};
@@ -69,7 +69,8 @@ pub(crate) async fn upload(config: &Config) -> Answer {
 /// Sends `count` pieces of 1,000 bytes to `url`, which returns them. Cancels each step of both streams
 /// that is not over after a yield, and begins it anew.
 pub(crate) async fn hesitate(config: &Config) -> Answer {
-    let sent: Vec<u8> = (0..config.number("count", 3) * 1000).map(|at| (at * 7 % 251) as u8).collect();
+    let sent: Vec<u8> =
+        (0..config.number("count", 3) * 1000).map(|at| (at * 7 % 251) as u8).collect();
     let (writer, reader) = wit_stream::new();
     let request = Request { head: head("POST", config.text("url")), body: Some(reader) };
     let (response, writes) = join(send(request), write_hesitating(writer, &sent)).await;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use futures_util::future::{join, join_all, select};
 use serde_json::json;
 use wasip3::clocks::monotonic_clock;
-use wit_bindgen_current::yield_async;
+use wit_bindgen::yield_async;
 
 use crate::bindings::sandglass::integration0_2_0::{progress, timer};
 use crate::bindings::wit_stream;

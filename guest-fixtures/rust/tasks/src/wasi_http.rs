@@ -4,7 +4,7 @@ use futures_util::future::{join, join_all};
 use serde_json::json;
 use wasip3::http::client;
 use wasip3::http::types::{ErrorCode, Fields, Method, Request, RequestOptions, Response, Scheme};
-use wit_bindgen_current::StreamReader;
+use wit_bindgen::StreamReader;
 
 use crate::{Answer, Config};
 
@@ -68,8 +68,7 @@ pub(crate) async fn upload(config: &Config) -> Answer {
     let sent: Vec<u8> =
         (0..config.number("count", 3) * 1000).map(|at| (at * 7 % 251) as u8).collect();
     let (mut writer, reader) = wasip3::wit_stream::new();
-    let (request, transmitted) =
-        request(Method::Post, config.text("url"), Some(reader), None)?;
+    let (request, transmitted) = request(Method::Post, config.text("url"), Some(reader), None)?;
     let write = async {
         let unsent = writer.write_all(sent.clone()).await;
         drop(writer);

@@ -154,8 +154,14 @@ pub(crate) fn status(line: &str) {
     let _ = imports::set_status(line);
 }
 
-pub(crate) fn secret(key: &str) -> Result<String, HostError> {
+pub(crate) async fn secret(key: &str) -> Result<String, HostError> {
     to_text("the secret", read_into_buffer(|buffer| imports::secret(key, buffer))?)
+}
+
+#[cfg(target_os = "wasi")]
+#[allow(clippy::disallowed_methods, reason = "sleeping is its purpose")]
+pub(crate) async fn sleep(duration: std::time::Duration) {
+    std::thread::sleep(duration);
 }
 
 pub(crate) fn metric(

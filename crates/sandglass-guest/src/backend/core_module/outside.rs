@@ -23,7 +23,7 @@ const ASK_ANSWER_BYTES: usize = 512 * 1024;
 /// Returned if the buffer is too small.
 const TOO_SMALL: i32 = -2;
 
-pub(crate) fn send(request: http::Request) -> Result<http::Response, http::Error> {
+pub(crate) async fn send(request: http::Request) -> Result<http::Response, http::Error> {
     let max_bytes = request.response_max_bytes;
     let headers = headers_json(&request)?;
     let mut buffer = Buffer::with_capacity(max_bytes.saturating_add(STATUS_LINE_BYTES));
@@ -104,7 +104,7 @@ fn invalid(why: &str) -> http::Error {
     http::Error::new(http::ErrorKind::InvalidRequest, why)
 }
 
-pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
+pub(crate) async fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
     #[derive(Serialize)]
     struct AskRequest<'a> {
         entity: String,
@@ -147,7 +147,7 @@ pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
     Ok(ask::Answer { sequence, state, fields: fields.get().to_owned() })
 }
 
-pub(crate) fn signal(notice: &signal::Notice) -> Result<(), signal::Error> {
+pub(crate) async fn signal(notice: &signal::Notice) -> Result<(), signal::Error> {
     #[derive(Serialize)]
     struct SignalNotice<'a> {
         entity: String,

@@ -18,13 +18,13 @@ struct Greeting {
 /// Runs once for each dispatch. What it returns goes to the action that the spec names as
 /// `on_success`, or, failed, as `on_failure`.
 #[handler]
-fn greet(input: Input) -> Result<Greeting, Failure> {
+async fn greet(input: Input) -> Result<Greeting, Failure> {
     let mut greeting = Greeting { hello: input.name, status: None };
     // Near the deadline it is time to answer what there is.
     if let Some(url) = input.url.filter(|_| !deadline::should_stop()) {
         log::info!("asking {url}");
         // Of a host that integration.toml grants.
-        greeting.status = Some(http::Request::get(url).send()?.status());
+        greeting.status = Some(http::Request::get(url).await?.status());
     }
     Ok(greeting)
 }

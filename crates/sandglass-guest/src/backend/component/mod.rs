@@ -1,4 +1,10 @@
-//! The backend for components, which import the host functions by the WIT package in `wit/`.
+//! The backend for components, which import the host functions by the WIT packages in `wit/` and, with
+//! the feature `async`, `wit-0.2/`. What differs between their worlds is in `blocking` and `concurrent`.
+
+#[cfg(not(feature = "async"))]
+mod blocking;
+#[cfg(feature = "async")]
+mod concurrent;
 
 use std::time::Duration;
 
@@ -8,9 +14,20 @@ use crate::context::Config;
 use crate::glue::HandlerResult;
 use crate::log::Level;
 use crate::metrics::Kind;
-use crate::{Context, HostError, ask, failure, glue, http, signal};
+use crate::{Context, HostError, ask, failure, http, signal};
 
+#[cfg(not(feature = "async"))]
 use bindings::sandglass::integration as host;
+#[cfg(feature = "async")]
+use bindings::sandglass::integration0_1_1 as host;
+#[cfg(not(feature = "async"))]
+pub use blocking::run;
+#[cfg(not(feature = "async"))]
+pub(crate) use blocking::*;
+#[cfg(feature = "async")]
+pub(crate) use concurrent::*;
+#[cfg(feature = "async")]
+pub use concurrent::{block_on, run};
 
 #[allow(
     missing_docs,
@@ -27,71 +44,22 @@ use bindings::sandglass::integration as host;
 ///
 /// A guest that does not use `#[handler]` implements `Guest` and exports it with `export!`.
 pub mod bindings {
+    #[cfg(not(feature = "async"))]
     wit_bindgen::generate!({
         world: "integration",
         path: "wit",
         pub_export_macro: true,
         default_bindings_module: "sandglass_guest::bindings",
     });
-}
 
-/// Exports `$handler` for the host to call.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __export_handler {
-    ($handler:path) => {
-        struct __Guest;
-
-        impl $crate::bindings::Guest for __Guest {
-            fn handle(
-                context: $crate::bindings::DispatchContext,
-            ) -> ::core::result::Result<$crate::bindings::Completion, $crate::bindings::Failure>
-            {
-                $crate::__private::run(context, $handler)
-            }
-        }
-
-        $crate::bindings::export!(__Guest with_types_in $crate::bindings);
-    };
-}
-
-/// Runs `handler`. The export calls this.
-///
-/// # Errors
-/// Errors if the handler fails.
-pub fn run(
-    context: bindings::DispatchContext,
-    handler: fn(&Context) -> HandlerResult,
-) -> Result<bindings::Completion, bindings::Failure> {
-    glue::log_panics();
-    let context = Context {
-        tenant: context.tenant,
-        entity_type: context.entity_type,
-        entity_id: context.entity_id,
-        trigger_action: context.trigger_action,
-        trigger_params: raw(context.trigger_params),
-        entity_state: raw(context.entity_state),
-        integration_config: Config(context.integration_config),
-        trace_id: context.trace_id,
-        agent_id: context.agent_id,
-        session_id: context.session_id,
-        dispatch_id: context.dispatch_id,
-        attempt: context.attempt,
-    };
-    match handler(&context).and_then(crate::Completion::into_parts) {
-        Ok((action, params)) => Ok(bindings::Completion { action, params }),
-        Err(failure) => Err(match failure.form {
-            failure::Form::Plain(sentence) => bindings::Failure::Plain(sentence),
-            failure::Form::Typed(typed) => bindings::Failure::Typed(host::types::TypedFailure {
-                category: typed.category,
-                code: typed.code,
-                retryability: typed.retryability,
-                outcome: typed.outcome,
-                details: typed.details,
-                diagnostic: typed.diagnostic,
-            }),
-        }),
-    }
+    #[cfg(feature = "async")]
+    wit_bindgen::generate!({
+        world: "sandglass:integration/integration@0.2.0",
+        path: ["wit", "wit-0.2"],
+        generate_all,
+        pub_export_macro: true,
+        default_bindings_module: "sandglass_guest::bindings",
+    });
 }
 
 /// Returns `text` as unparsed JSON; `null` if it is not JSON.
@@ -125,18 +93,6 @@ pub(crate) fn log_fields(level: Level, line: &str, fields: &str) -> Result<(), H
 
 pub(crate) fn wide_event(event: &str) -> Result<(), HostError> {
     host::log::wide_event(event).map_err(HostError::new)
-}
-
-pub(crate) fn progress(progress: &str) -> Result<(), HostError> {
-    host::progress::emit(progress).map_err(HostError::new)
-}
-
-pub(crate) fn status(line: &str) {
-    host::progress::set_status(line);
-}
-
-pub(crate) fn secret(name: &str) -> Result<String, HostError> {
-    host::secrets::get(name).map_err(HostError::new)
 }
 
 pub(crate) fn metric(
@@ -201,23 +157,6 @@ impl From<host::scratch::Error> for HostError {
     }
 }
 
-pub(crate) fn send(request: http::Request) -> Result<http::Response, http::Error> {
-    let head = host::http::RequestHead {
-        method: request.method,
-        url: request.url,
-        headers: request.headers,
-    };
-    let response = host::http::send(&host::http::Request { head, body: request.body })?;
-    let host::http::Response { status, headers, body } = response;
-    Ok(http::Response { status, headers, body })
-}
-
-pub(crate) fn send_batch(
-    requests: Vec<http::Request>,
-) -> Result<Vec<Result<http::Response, http::Error>>, http::Error> {
-    Ok(requests.into_iter().map(http::Request::send).collect())
-}
-
 impl From<host::http::Error> for http::Error {
     fn from(error: host::http::Error) -> Self {
         use host::http::Error as WitError;
@@ -242,20 +181,6 @@ impl From<host::http::Error> for http::Error {
     }
 }
 
-pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
-    let answer = host::ask::ask(&host::ask::Request {
-        entity_type: request.entity_type.clone(),
-        entity_id: request.entity_id.clone(),
-        action: request.action.clone(),
-        params: request.params.clone().unwrap_or_default(),
-        until: match request.until_settled {
-            true => host::ask::Until::Settled,
-            false => host::ask::Until::Transition,
-        },
-    })?;
-    Ok(ask::Answer { sequence: answer.sequence, state: answer.state, fields: answer.fields })
-}
-
 impl From<host::ask::Error> for ask::Error {
     fn from(error: host::ask::Error) -> Self {
         use ask::ErrorKind;
@@ -276,16 +201,6 @@ impl From<host::ask::Error> for ask::Error {
         converted.retry_after = error.retry_after_ms.map(Duration::from_millis);
         converted
     }
-}
-
-pub(crate) fn signal(notice: &signal::Notice) -> Result<(), signal::Error> {
-    host::signal::send(&host::signal::Notice {
-        entity_type: notice.entity_type.clone(),
-        entity_id: notice.entity_id.clone(),
-        name: notice.name.clone(),
-        payload: notice.payload.clone().unwrap_or_default(),
-    })?;
-    Ok(())
 }
 
 impl From<host::signal::Error> for signal::Error {
@@ -314,5 +229,67 @@ impl From<Level> for host::log::Level {
             Level::Warn => Self::Warn,
             Level::Error => Self::Error,
         }
+    }
+}
+
+fn read(context: bindings::DispatchContext) -> Context {
+    Context {
+        tenant: context.tenant,
+        entity_type: context.entity_type,
+        entity_id: context.entity_id,
+        trigger_action: context.trigger_action,
+        trigger_params: raw(context.trigger_params),
+        entity_state: raw(context.entity_state),
+        integration_config: Config(context.integration_config),
+        trace_id: context.trace_id,
+        agent_id: context.agent_id,
+        session_id: context.session_id,
+        dispatch_id: context.dispatch_id,
+        attempt: context.attempt,
+    }
+}
+
+fn write(result: HandlerResult) -> Result<bindings::Completion, bindings::Failure> {
+    match result.and_then(crate::Completion::into_parts) {
+        Ok((action, params)) => Ok(bindings::Completion { action, params }),
+        Err(failure) => Err(match failure.form {
+            failure::Form::Plain(sentence) => bindings::Failure::Plain(sentence),
+            failure::Form::Typed(typed) => bindings::Failure::Typed(host::types::TypedFailure {
+                category: typed.category,
+                code: typed.code,
+                retryability: typed.retryability,
+                outcome: typed.outcome,
+                details: typed.details,
+                diagnostic: typed.diagnostic,
+            }),
+        }),
+    }
+}
+
+fn ask_request(request: &ask::Request) -> host::ask::Request {
+    host::ask::Request {
+        entity_type: request.entity_type.clone(),
+        entity_id: request.entity_id.clone(),
+        action: request.action.clone(),
+        params: request.params.clone().unwrap_or_default(),
+        until: match request.until_settled {
+            true => host::ask::Until::Settled,
+            false => host::ask::Until::Transition,
+        },
+    }
+}
+
+impl From<host::ask::Answer> for ask::Answer {
+    fn from(answer: host::ask::Answer) -> Self {
+        Self { sequence: answer.sequence, state: answer.state, fields: answer.fields }
+    }
+}
+
+fn notice(notice: &signal::Notice) -> host::signal::Notice {
+    host::signal::Notice {
+        entity_type: notice.entity_type.clone(),
+        entity_id: notice.entity_id.clone(),
+        name: notice.name.clone(),
+        payload: notice.payload.clone().unwrap_or_default(),
     }
 }

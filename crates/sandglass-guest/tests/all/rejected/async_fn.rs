@@ -1,8 +1,0 @@
-use sandglass_guest::{Context, Failure, handler};
-
-#[handler]
-async fn handle() -> Result<(), Failure> { //~ `async fn`
-    Ok(())
-}
-
-pub fn of(_: &Context) {}
