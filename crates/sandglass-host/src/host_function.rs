@@ -49,8 +49,8 @@ const NAME_MAX_BYTES: usize = 128;
 ///
 /// The interface is written as in WIT, `namespace:package/interface`, with or without `@version`; the
 /// function in lower case with hyphens. A core module imports the function from a module with the name
-/// of the interface; a component imports `name: func(..) -> result<.., string>` of the interface. In
-/// reports, dying spans and manifests, its name is `interface.name`, without a version.
+/// of the interface; a component imports `name: func(..) -> result<.., string>` of the interface, or
+/// `name: async func(..)`, of which several calls can be in flight. In reports, dying spans and manifests, its name is `interface.name`, without a version.
 ///
 /// The interface `env` is the module of the core ABI, for functions that existing core modules import
 /// and that are not built in. Their names have letters, digits and underscores, and components cannot
@@ -300,7 +300,15 @@ impl Linked {
         self: &Arc<Self>,
         linker: &mut LinkerInstance<'_, RunStore>,
     ) -> wasmtime::Result<()> {
-        (self.function.link.0)(linker, Arc::clone(self))
+        (self.function.link.waiting)(linker, Arc::clone(self))
+    }
+
+    /// As [`Linked::link_component`], for components that import it as an `async func`.
+    pub(crate) fn link_asynchronous(
+        self: &Arc<Self>,
+        linker: &mut LinkerInstance<'_, RunStore>,
+    ) -> wasmtime::Result<()> {
+        (self.function.link.asynchronous)(linker, Arc::clone(self))
     }
 
     /// Executes a call, whose guest has a buffer of so many bytes for the result. The caller races it

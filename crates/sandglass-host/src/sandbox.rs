@@ -13,7 +13,7 @@ use wasmtime::{
 
 use crate::abi;
 use crate::abi::node_pack::PairForm;
-use crate::host_function::{HostFunction, Registry, Signature};
+use crate::host_function::{HostFunction, Linked, Registry, Signature};
 use crate::mappings;
 use crate::module::Code;
 use crate::store::RunStore;
@@ -109,6 +109,8 @@ pub(crate) struct Sandbox {
     pub(crate) imports: BTreeMap<(String, String), ExternType>,
     /// The embedder's own functions.
     embedders: Vec<Arc<HostFunction>>,
+    /// Those that components can import.
+    pub(crate) embedders_linked: Vec<Arc<Linked>>,
     /// Those of its pool.
     _mappings: Option<mappings::Reserved>,
 }
@@ -136,7 +138,11 @@ impl Sandbox {
         if kind.target.concurrency == Concurrency::SeveralCalls {
             abi::concurrent::link(&mut component_linker, &mut component_functions)?;
         }
-        abi::embedder::link_components(&mut component_linker, &mut component_functions, registry)?;
+        let embedders_linked = abi::embedder::link_components(
+            &mut component_linker,
+            &mut component_functions,
+            registry,
+        )?;
         let mut pack_functions = Functions::default();
         abi::node_pack::link(&mut Linker::new(&engine), &mut pack_functions, |_| PairForm::Two)?;
         Ok(Self {
@@ -149,6 +155,7 @@ impl Sandbox {
             pack_functions: Arc::new(pack_functions),
             imports,
             embedders: registry.functions().to_vec(),
+            embedders_linked,
             _mappings: mappings,
         })
     }

@@ -60,7 +60,7 @@ pub(crate) fn list(functions: &mut Functions) {
 type Wait<W> = Pin<Box<dyn Future<Output = Option<W>> + Send>>;
 
 /// What a function does when it is called.
-enum Begun<W, R> {
+pub(crate) enum Begun<W, R> {
     /// It waits, and is polled after this moment in any case.
     Waits(Wait<W>, Option<Monotonic>),
     /// It has its result at once.
@@ -68,7 +68,7 @@ enum Begun<W, R> {
 }
 
 impl<W, R> Begun<W, R> {
-    fn waits(wait: impl Future<Output = Option<W>> + Send + 'static) -> Self {
+    pub(crate) fn waits(wait: impl Future<Output = Option<W>> + Send + 'static) -> Self {
         Self::Waits(Box::pin(wait), None)
     }
 }
@@ -137,7 +137,7 @@ impl<W> Called<W> {
 ///
 /// # Errors
 /// The run must end.
-async fn call<W: Send + 'static, R: Recorded>(
+pub(crate) async fn call<W: Send + 'static, R: Recorded>(
     calling: &Calling,
     function: FunctionId,
     arguments: impl FnOnce(&mut Packer<'_>),

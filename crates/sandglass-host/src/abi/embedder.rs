@@ -78,7 +78,8 @@ pub(crate) fn link_components(
     linker: &mut component::Linker<RunStore>,
     functions: &mut Functions,
     registry: &Registry,
-) -> Result<()> {
+) -> Result<Vec<Arc<Linked>>> {
+    let mut all = Vec::new();
     let mut by_interface: BTreeMap<&str, Vec<Arc<Linked>>> = BTreeMap::new();
     for function in registry.functions().iter().filter(|one| !one.signature.is_of_env()) {
         let signature = &function.signature;
@@ -89,9 +90,32 @@ pub(crate) fn link_components(
         let mut instance = linker.instance(interface)?;
         for linked in linked {
             linked.link_component(&mut instance)?;
+            all.push(linked);
         }
     }
-    Ok(())
+    Ok(all)
+}
+
+/// A linker as `linker`, but for those of `functions` that `is_asynchronous`, because the component that
+/// is linked imports them so; `None` if it imports none.
+pub(crate) fn with_asynchronous(
+    linker: &component::Linker<RunStore>,
+    functions: &[Arc<Linked>],
+    is_asynchronous: impl Fn(&Signature) -> bool,
+) -> Result<Option<component::Linker<RunStore>>> {
+    let mut other = None;
+    for linked in functions {
+        let signature = &linked.function.signature;
+        if is_asynchronous(signature) {
+            let linker = other.get_or_insert_with(|| {
+                let mut linker = linker.clone();
+                linker.allow_shadowing(true);
+                linker
+            });
+            linked.link_asynchronous(&mut linker.instance(&signature.interface)?)?;
+        }
+    }
+    Ok(other)
 }
 
 /// What a function returned, and the buffer that it is written to, if its type has one.

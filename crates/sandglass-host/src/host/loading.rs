@@ -167,7 +167,7 @@ impl Inner {
         if compiled.sandbox.kind.allocation == Allocation::OnDemand && !is_pack {
             tracing::warn!(
                 module = %compiled.hash,
-                "the module may be larger than a slot of the pool (in memories, tables, modules, \
+                "the module may be larger than a slot of the pool (in memories, tables, modules, component instances, \
                  globals or granted memory), so it runs on demand, which is slower"
             );
         }

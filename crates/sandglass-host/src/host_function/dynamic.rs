@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use wasmtime::component::Val;
 
-use super::typed::{Link, execute};
+use super::typed::{Link, execute, execute_beside};
 use super::value::{Type, Value};
-use super::{Body, HostCall, HostError, HostFunction, Signature};
+use super::{Body, HostCall, HostError, HostFunction, Linked, Signature};
 use sandglass_supervisor::secret::Answer;
 
 impl HostFunction {
@@ -45,25 +45,44 @@ impl HostFunction {
 
 /// Links such a function for components. Its parameters are checked at each call.
 #[allow(clippy::disallowed_methods, reason = "it enters through the boundary")]
-const LINK: Link = Link(|linker, function| {
-    let name = function.function.signature.name.clone();
-    linker.func_new_async(&name, move |store, _, params, results| {
-        let function = Arc::clone(&function);
-        Box::new(async move {
-            let values = params.iter().zip(&function.function.signature.params);
-            let values: Option<Vec<Value>> = values.map(|(value, ty)| read(value, *ty)).collect();
-            let values = values.filter(|values| values.len() == params.len());
-            let values = values.ok_or_else(|| wrong("is called with"))?;
-            let result = match execute(store, &function, values).await? {
-                Ok(value) => Ok(write(value).map(Box::new)),
-                Err(why) => Err(Some(Box::new(Val::String(why)))),
-            };
-            let Some(slot) = results.first_mut() else { return Err(wrong("is to answer")) };
-            *slot = Val::Result(result);
-            Ok(())
+const LINK: Link = Link {
+    waiting: |linker, function| {
+        let name = function.function.signature.name.clone();
+        linker.func_new_async(&name, move |store, _, params, results| {
+            let function = Arc::clone(&function);
+            Box::new(async move {
+                let values = arguments(&function, params)?;
+                set(results, execute(store, &function, values).await?)
+            })
         })
-    })
-});
+    },
+    asynchronous: |linker, function| {
+        let name = function.function.signature.name.clone();
+        linker.func_new_concurrent(&name, move |calling, _, params, results| {
+            let function = Arc::clone(&function);
+            Box::pin(async move {
+                let values = arguments(&function, params)?;
+                set(results, execute_beside(calling, &function, values).await?)
+            })
+        })
+    },
+};
+
+fn arguments(function: &Linked, params: &[Val]) -> wasmtime::Result<Vec<Value>> {
+    let values = params.iter().zip(&function.function.signature.params);
+    let values: Option<Vec<Value>> = values.map(|(value, ty)| read(value, *ty)).collect();
+    let values = values.filter(|values| values.len() == params.len());
+    values.ok_or_else(|| wrong("is called with"))
+}
+
+fn set(results: &mut [Val], result: Result<Value, String>) -> wasmtime::Result<()> {
+    let Some(slot) = results.first_mut() else { return Err(wrong("is to answer")) };
+    *slot = Val::Result(match result {
+        Ok(value) => Ok(write(value).map(Box::new)),
+        Err(why) => Err(Some(Box::new(Val::String(why)))),
+    });
+    Ok(())
+}
 
 fn wrong(what: &str) -> wasmtime::Error {
     wasmtime::format_err!("a host function {what} other types than it is declared with")

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wasmtime::StoreContextMut;
-use wasmtime::component::LinkerInstance;
+use wasmtime::component::{Accessor, LinkerInstance};
 
 use super::call::{HostCall, HostError};
 use super::value::{Type, Value, Wire};
 use super::{Linked, Outcome};
+use crate::abi::concurrent::{self, Begun};
 use crate::abi::passed::Passed;
 use crate::boundary;
 use crate::store::RunStore;
@@ -109,7 +110,12 @@ pub trait Arguments: Sized + Send + 'static {
 /// How a function is linked into the instance from which components import it.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "it cannot be named outside of this crate")]
-pub struct Link(pub(super) LinkInto);
+pub struct Link {
+    /// As a function that returns when it has its result.
+    pub(super) waiting: LinkInto,
+    /// As an `async func`, which can be in flight beside others.
+    pub(super) asynchronous: LinkInto,
+}
 
 type LinkInto = fn(&mut LinkerInstance<'_, RunStore>, Arc<Linked>) -> wasmtime::Result<()>;
 
@@ -154,8 +160,14 @@ async fn execute_typed<R: Returned>(
     function: &Linked,
     values: Vec<Value>,
 ) -> wasmtime::Result<(Result<R::Wire, String>,)> {
+    typed::<R>(execute(store, function, values).await?)
+}
+
+fn typed<R: Returned>(
+    result: Result<Value, String>,
+) -> wasmtime::Result<(Result<R::Wire, String>,)> {
     let wrong = || wasmtime::format_err!("a host function answered another type than its own");
-    Ok((match execute(store, function, values).await? {
+    Ok((match result {
         Ok(value) => Ok(R::Wire::from_value(value).ok_or_else(wrong)?),
         Err(why) => Err(why),
     },))
@@ -183,6 +195,36 @@ pub(super) async fn execute(
     Ok(answer.map_err(|why| store.guest().redactor.text(why)))
 }
 
+/// As [`execute_typed`], beside other calls.
+async fn execute_typed_beside<R: Returned>(
+    calling: &Accessor<RunStore>,
+    function: &Linked,
+    values: Vec<Value>,
+) -> wasmtime::Result<(Result<R::Wire, String>,)> {
+    typed::<R>(execute_beside(calling, function, values).await?)
+}
+
+/// Executes a component's call of `function`, which is in flight beside others.
+pub(super) async fn execute_beside(
+    calling: &Accessor<RunStore>,
+    function: &Linked,
+    values: Vec<Value>,
+) -> wasmtime::Result<Result<Value, String>> {
+    let passed = values.clone();
+    let result = concurrent::call(
+        calling,
+        function.id,
+        move |to| passed.iter().for_each(|value| value.pass(to)),
+        |store, race| {
+            let wait = function.call(store, values, None);
+            Ok(Begun::waits(async move { race.call(wait).await }))
+        },
+        |_, result: Outcome| Ok(result.map_err(|error| error.why)),
+    )
+    .await?;
+    Ok(result.map_err(|why| calling.with(|mut store| store.get().guest().redactor.text(why))))
+}
+
 macro_rules! arity {
     ($($arg:ident),*) => {
         #[allow(non_snake_case, unused, reason = "one name for each type and its value")]
@@ -201,20 +243,36 @@ macro_rules! arity {
 
             #[allow(clippy::disallowed_methods, reason = "it enters through the boundary")]
             fn link<R: Returned>() -> Link {
-                Link(|linker, function| {
-                    let name = function.function.signature.name.clone();
-                    linker.func_wrap_async(
-                        &name,
-                        move |store: StoreContextMut<'_, RunStore>,
-                              ($($arg,)*): ($($arg::Wire,)*)| {
-                            let function = Arc::clone(&function);
-                            Box::new(async move {
-                                let values = vec![$($arg.into_value()),*];
-                                execute_typed::<R>(store, &function, values).await
-                            })
-                        },
-                    )
-                })
+                Link {
+                    waiting: |linker, function| {
+                        let name = function.function.signature.name.clone();
+                        linker.func_wrap_async(
+                            &name,
+                            move |store: StoreContextMut<'_, RunStore>,
+                                  ($($arg,)*): ($($arg::Wire,)*)| {
+                                let function = Arc::clone(&function);
+                                Box::new(async move {
+                                    let values = vec![$($arg.into_value()),*];
+                                    execute_typed::<R>(store, &function, values).await
+                                })
+                            },
+                        )
+                    },
+                    asynchronous: |linker, function| {
+                        let name = function.function.signature.name.clone();
+                        linker.func_wrap_concurrent(
+                            &name,
+                            move |calling: &Accessor<RunStore>,
+                                  ($($arg,)*): ($($arg::Wire,)*)| {
+                                let function = Arc::clone(&function);
+                                Box::pin(async move {
+                                    let values = vec![$($arg.into_value()),*];
+                                    execute_typed_beside::<R>(calling, &function, values).await
+                                })
+                            },
+                        )
+                    },
+                }
             }
         }
 

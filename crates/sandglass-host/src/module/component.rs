@@ -1,12 +1,14 @@
 //! Components: whether they fit the WIT world, and what is wrong if they do not.
 
+use std::collections::BTreeSet;
+
 use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::component;
 use wasmtime::component::types::ComponentItem;
 
 use super::source::Source;
 use super::{Needs, NotCompiled, nearest, nearest_export, wit};
-use crate::abi::world::IntegrationPre;
+use crate::abi::{self, world::IntegrationPre};
 use crate::sandbox::Sandbox;
 use crate::store::RunStore;
 use sandglass_supervisor::manifest::Abi;
@@ -40,11 +42,9 @@ pub(super) fn compile(
     source: &Source<'_>,
 ) -> Result<(Component, Needs), NotCompiled> {
     let component: component::Component = source.load()?;
-    let Imported { waits_in, embedders } = check_imports(sandbox, &component)?;
+    let Imported { waits_in, embedders, asynchronous } = check_imports(sandbox, &component)?;
     check_export(sandbox, &component, source.binary)?;
-    let pre = sandbox
-        .component_linker
-        .instantiate_pre(&component)
+    let pre = pre_instance(sandbox, &component, &asynchronous)
         .and_then(IntegrationPre::new)
         .map_err(|error| {
             let why = printable(&format!("{error:#}"));
@@ -74,6 +74,21 @@ pub(super) fn compile(
 struct Imported {
     waits_in: Vec<String>,
     embedders: Vec<String>,
+    /// Those of the embedder's functions that it imports as asynchronous ones, by their names.
+    asynchronous: BTreeSet<String>,
+}
+
+/// Links the component.
+fn pre_instance(
+    sandbox: &Sandbox,
+    component: &component::Component,
+    asynchronous: &BTreeSet<String>,
+) -> wasmtime::Result<component::InstancePre<RunStore>> {
+    let linker = &sandbox.component_linker;
+    let other = abi::embedder::with_asynchronous(linker, &sandbox.embedders_linked, |signature| {
+        asynchronous.contains(&signature.full_name())
+    })?;
+    other.as_ref().unwrap_or(linker).instantiate_pre(component)
 }
 
 /// Checks that this host has everything that `component` imports.
@@ -93,16 +108,19 @@ fn check_imports(
         };
         check_version(sandbox, name)?;
         for (function, item) in instance.exports(&sandbox.engine) {
-            if !matches!(item.ty, ComponentItem::ComponentFunc(_)) {
-                continue;
-            }
+            let ComponentItem::ComponentFunc(ty) = item.ty else { continue };
             let functions = &sandbox.component_functions;
             if functions.find(interface, function).is_none() {
                 let asked = format!("{interface}.{function}");
                 return Err(missing_import(sandbox, &asked, &asked));
             }
             imported.waits_in.extend(functions.waiting(interface, function).map(str::to_owned));
-            imported.embedders.extend(sandbox.embedders_component_function(interface, function));
+            if let Some(name) = sandbox.embedders_component_function(interface, function) {
+                if ty.async_() {
+                    imported.asynchronous.insert(name.clone());
+                }
+                imported.embedders.push(name);
+            }
         }
     }
     Ok(imported)
@@ -235,7 +253,6 @@ mod tests {
     use sandglass_model::Allocation;
     use sandglass_supervisor::functions::Function;
     use sandglass_supervisor::settings::Settings;
-    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     /// Imports all of WASI 0.2's command world, `wasi:http`'s outgoing handler and the world
