@@ -171,8 +171,11 @@ impl Supervision {
     fn check_at(&mut self, now: Monotonic) -> Result<Monotonic, Stopped> {
         self.watch.checked_at = now;
         let (point, phase) = (self.calls.accounting.point(), self.watch.phase);
-        let is_waiting = self.calls.tasks.as_ref().is_some_and(|tasks| tasks.is_waiting);
-        let replayer = self.calls.recording.replayer();
+        let tasks = self.calls.tasks.as_ref();
+        let is_waiting = tasks.is_some_and(|tasks| tasks.is_waiting);
+        // The guest learned of each recorded completion, so no replay ends before that.
+        let is_resumed = tasks.is_some_and(|tasks| tasks.resumed.is_some());
+        let replayer = self.calls.recording.replayer().filter(|_| !is_resumed);
         let recorded = replayer.and_then(|replayer| replayer.ends_at(point, phase, is_waiting));
         match recorded.or_else(|| self.watch.run.due(now)) {
             Some(cause) => Err(self.end(cause)),

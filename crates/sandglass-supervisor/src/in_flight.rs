@@ -147,6 +147,14 @@ pub struct Completion {
     pub begun: u64,
 }
 
+impl Completion {
+    /// Whether the guest yielded when it was delivered.
+    #[must_use]
+    pub const fn is_at_yield(&self) -> bool {
+        self.point % 2 == 1
+    }
+}
+
 /// A call that its guest has cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Withdrawn {

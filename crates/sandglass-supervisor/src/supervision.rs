@@ -279,8 +279,13 @@ impl Supervision {
             return DyingSpan { name, call: None };
         }
         let functions = &self.calls.functions;
-        let current_since = accounting.current_since();
         let tasks = self.calls.tasks.as_ref();
+        let resumed = tasks.and_then(|tasks| tasks.resumed);
+        // A guest that yields waits for nothing, although the completion of a call is there.
+        let current_since = match resumed {
+            Some(resumed) if resumed.at_yield => None,
+            _ => accounting.current_since(),
+        };
         let oldest = tasks.and_then(|tasks| tasks.oldest_awaited(current_since.is_some()));
         let (since, name, call) = match (current_since, oldest) {
             (_, Some(oldest)) if oldest.is_parked() => {

@@ -105,13 +105,20 @@ pub(crate) struct Tasks {
     in_flight: InFlight,
     /// The calls in flight, by number.
     suspended: BTreeMap<u64, Suspended>,
-    /// The number of the present call, if it was suspended and its guest does not know yet that it has
-    /// completed.
-    pub(crate) resumed: Option<u64>,
+    /// The present call, if it was suspended and its guest does not know yet that it has completed.
+    pub(crate) resumed: Option<Resumed>,
     /// Whether the guest waits for its calls in flight.
     pub(crate) is_waiting: bool,
     /// What the present call notes if it may be suspended.
     pub(crate) noting: Option<Arc<CallNote>>,
+}
+
+/// A call whose completion was delivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resumed {
+    number: u64,
+    /// Whether the guest yielded then, and waited for nothing.
+    pub(crate) at_yield: bool,
 }
 
 // Each call in flight is charged as a whole.
@@ -133,7 +140,7 @@ impl Tasks {
     pub(crate) fn oldest_awaited(&self, is_in_call: bool) -> Option<&Suspended> {
         let (number, oldest) = self.suspended.first_key_value()?;
         let is_awaited = match self.resumed {
-            Some(resumed) => *number < resumed,
+            Some(resumed) => !resumed.at_yield && *number < resumed.number,
             None => self.is_waiting && !is_in_call,
         };
         is_awaited.then_some(oldest)
@@ -231,7 +238,8 @@ impl Supervision {
         let function = self.resume_unrecorded(number);
         let calls = &mut self.calls;
         if let Some(tasks) = &mut calls.tasks {
-            tasks.resumed = function.map(|_| number);
+            let at_yield = completion.is_some_and(|completion| completion.is_at_yield());
+            tasks.resumed = function.map(|_| Resumed { number, at_yield });
         }
         let name = function.map_or("", |function| calls.functions.name(function));
         let resumed = calls.recording.resume(number, name, completion);

@@ -283,6 +283,10 @@ fn suspend<W, R>(
     work: Option<(Work, Vec<Monotonic>)>,
 ) -> Result<Step<W, R>> {
     let number = store.suspend(function, note)?;
+    if store.is_replay() {
+        // The recorded run may have ended before its guest did anything else.
+        store.check()?;
+    }
     let in_flight = store.in_flight().ok_or_else(|| Error::msg("the guest has no tasks"))?;
     let delivered = in_flight.add(number, work);
     Ok(Step::Suspended(Pending { number, delivered, called }))

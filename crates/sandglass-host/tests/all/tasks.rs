@@ -240,38 +240,59 @@ fn fresh_programs() -> u64 {
     programs.map_or(40, |programs| programs.parse().expect("a number"))
 }
 
-/// Executes random programs of tasks, a few at a time, and replays each. A seed that fails is
-/// printed; `SEEDS` repeats it.
-#[tokio::test]
-async fn random_programs_of_tasks_are_replayed_as_they_were_executed() {
-    let settings = Settings { max_runs: 8, ..Settings::default() };
-    let host = Host::builder().settings(settings).build().expect("a host");
+/// Some known seeds, and fresh ones.
+fn seeds(host: &Host) -> Vec<u64> {
     let now = u64::try_from(host.clock().wall().as_millis()).expect("after 1970");
     // Fewer programs are executed in a second.
     let first = now * 1_000;
-    let seeds: Vec<u64> =
-        SEEDS.into_iter().chain((0..fresh_programs()).map(|program| first + program)).collect();
-    for few in seeds.chunks(8) {
+    SEEDS.into_iter().chain((0..fresh_programs()).map(|program| first + program)).collect()
+}
+
+/// Executes random programs of tasks, a few at a time, within the budget that `budget` has for the seed,
+/// and replays each. A seed that fails is printed; `SEEDS` repeats it. Returns the reports.
+async fn execute_and_replay(budget: impl Fn(u64) -> Duration) -> Vec<(u64, RunReport)> {
+    let settings = Settings { max_runs: 8, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let mut reports = Vec::new();
+    for few in seeds(&host).chunks(8) {
         let runs: Vec<_> = few
             .iter()
             .map(|seed| {
-                let seed = seed.to_string();
-                let config = [("does", "random"), ("seed", seed.as_str())];
-                let run = dispatch(LONG, &config).recorded(RecordingLimits::default());
+                let text = seed.to_string();
+                let config = [("does", "random"), ("seed", text.as_str())];
+                let run = dispatch(budget(*seed), &config).recorded(RecordingLimits::default());
                 start(&host, Manifest::named("tasks"), run).0
             })
             .collect();
         for (seed, running) in few.iter().zip(runs) {
             let report = within(running).await.expect("no panic");
-            assert!(matches!(report.outcome, Outcome::Completed(_)), "seed {seed}: {report:?}");
-            let run = RecordedRun::read(whole(&report)).expect("a recording");
-            let guest = host.load_for_replay(TASKS, &run).expect("the guest");
-            let end = RecordedEnd::from(&report);
-            let replayed = host.replay(&guest, Replay::new(&run, &end)).await.expect("replayed");
-            assert_eq!(replayed.divergence, None, "seed {seed}");
-            assert_eq!(replayed.calls, report.host_calls.count, "seed {seed}");
+            if report.started_at.is_some() {
+                let run = RecordedRun::read(whole(&report)).expect("a recording");
+                let guest = host.load_for_replay(TASKS, &run).expect("the guest");
+                let end = RecordedEnd::from(&report);
+                let replayed =
+                    host.replay(&guest, Replay::new(&run, &end)).await.expect("replayed");
+                assert_eq!(replayed.divergence, None, "seed {seed}: {report:?}");
+                assert_eq!(replayed.calls, report.host_calls.count, "seed {seed}: {report:?}");
+            }
+            reports.push((*seed, report));
         }
     }
+    reports
+}
+
+#[tokio::test]
+async fn random_programs_of_tasks_are_replayed_as_they_were_executed() {
+    for (seed, report) in execute_and_replay(|_| LONG).await {
+        assert!(matches!(report.outcome, Outcome::Completed(_)), "seed {seed}: {report:?}");
+    }
+}
+
+#[tokio::test]
+async fn random_programs_of_tasks_that_are_killed_are_replayed_until_then() {
+    let reports = execute_and_replay(|seed| Duration::from_micros(500 + seed * 37 % 12_000)).await;
+    let killed = |report: &RunReport| matches!(report.outcome, Outcome::TimedOut(_));
+    assert!(reports.iter().any(|(_, report)| killed(report)), "none was killed");
 }
 
 /// Responds to asks once two wait.

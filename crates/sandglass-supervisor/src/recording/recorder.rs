@@ -30,6 +30,8 @@ pub struct Recorder {
     out: Vec<u8>,
     calls: u64,
     open: Option<Open>,
+    /// Completions that were taken back, as long as nothing follows.
+    taken_back: Vec<Completion>,
     seen: SeenSecrets,
     /// Why the run will have no recording.
     given_up: Option<String>,
@@ -67,7 +69,16 @@ impl Recorder {
         packer.bytes(context);
         let packed = packer.finish();
         let out = Vec::new();
-        let mut recorder = Self { limits, share, out, calls: 0, open: None, seen, given_up: None };
+        let mut recorder = Self {
+            limits,
+            share,
+            out,
+            calls: 0,
+            open: None,
+            taken_back: Vec::new(),
+            seen,
+            given_up: None,
+        };
         match packed {
             Ok(context) => {
                 recorder.out = Header { context, ..header }.write();
@@ -81,6 +92,7 @@ impl Recorder {
 
     pub(super) fn begin(&mut self, function: &str, arguments: impl FnOnce(&mut Packer<'_>)) {
         self.complete();
+        self.complete_taken_back();
         self.calls += 1;
         if self.calls > self.limits.calls {
             self.give_up(format!("it made more than {} host calls", self.limits.calls));
@@ -123,16 +135,21 @@ impl Recorder {
     /// Notes that the `completion` of a call of `function` was delivered.
     pub(super) fn resume(&mut self, function: &str, completion: Option<Completion>) {
         self.complete();
+        self.complete_taken_back();
         if self.given_up.is_none() {
             self.open = Some(Open::new(function.to_owned(), completion));
         }
     }
 
     /// Notes that a call was cancelled after its `completion` was delivered, of which its guest had not
-    /// learned yet.
+    /// learned yet. A replay has to deliver it only if something follows.
     pub(super) fn take_back(&mut self, completion: Completion) {
         self.complete();
-        if self.given_up.is_none() {
+        self.taken_back.push(completion);
+    }
+
+    fn complete_taken_back(&mut self) {
+        for completion in std::mem::take(&mut self.taken_back) {
             self.complete_suspended(completion, &TAKEN_BACK);
         }
     }
@@ -219,6 +236,9 @@ impl Recorder {
 
     /// Writes the completion of a call that was suspended.
     fn complete_suspended(&mut self, completion: Completion, answer: &[u8]) {
+        if self.given_up.is_some() {
+            return;
+        }
         let Completion { call, point, begun } = completion;
         let mut out = Encoder::new(std::mem::take(&mut self.out));
         out.array(4)
