@@ -194,3 +194,62 @@ pub(crate) const COMPONENT_ASYNC: &str = concat!(
       (realloc (core func $memory "realloc"))))
   (export "handle" (func $handle)))"#
 );
+
+/// An asynchronous component with eight calls in flight, a stream and a future, which waits for all of
+/// them.
+pub(crate) const WAITS_IN_TASKS: &str = concat!(
+    "(component\n",
+    types!(),
+    r#"
+  (import "sandglass:integration/timer@0.2.0" (instance $timer
+    (export "sleep" (func async (param "ms" u64)))))
+  (core module $memory
+    (memory (export "memory") 1)
+    (global $free (mut i32) (i32.const 1024))
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32)
+      (local $at i32)
+      (local.set $at (global.get $free))
+      (global.set $free (i32.and
+        (i32.add (i32.add (global.get $free) (local.get 3)) (i32.const 7)) (i32.const -8)))
+      (local.get $at)))
+  (core instance $memory (instantiate $memory))
+  (type $bytes (stream u8))
+  (type $number (future u32))
+  (core func $sleep (canon lower (func $timer "sleep") async))
+  (core func $new-set (canon waitable-set.new))
+  (core func $join (canon waitable.join))
+  (core func $new-stream (canon stream.new $bytes))
+  (core func $new-future (canon future.new $number))
+  (core module $module
+    (import "host" "sleep" (func $sleep (param i64) (result i32)))
+    (import "host" "new-set" (func $new_set (result i32)))
+    (import "host" "join" (func $join (param i32 i32)))
+    (import "host" "new-stream" (func $new_stream (result i64)))
+    (import "host" "new-future" (func $new_future (result i64)))
+    (func (export "handle") (param i32) (result i32) (local $set i32) (local $left i32)
+      (local.set $set (call $new_set))
+      (drop (call $new_stream))
+      (drop (call $new_future))
+      (local.set $left (i32.const 8))
+      (loop $calls
+        (call $join
+          (i32.shr_u (call $sleep (i64.const 3600000)) (i32.const 4))
+          (local.get $set))
+        (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+        (br_if $calls (local.get $left)))
+      ;; 2: it waits for this set.
+      (i32.or (i32.const 2) (i32.shl (local.get $set) (i32.const 4))))
+    (func (export "callback") (param i32 i32 i32) (result i32) (unreachable)))
+  (core instance $instance (instantiate $module
+    (with "host" (instance
+      (export "sleep" (func $sleep)) (export "new-set" (func $new-set))
+      (export "join" (func $join)) (export "new-stream" (func $new-stream))
+      (export "new-future" (func $new-future))))))
+  (func $handle async (param "context" $dispatch-context)
+    (result (result $completion (error $failure)))
+    (canon lift (core func $instance "handle") async
+      (callback (core func $instance "callback"))
+      (memory (core memory $memory "memory"))
+      (realloc (core func $memory "realloc"))))
+  (export "handle" (func $handle)))"#
+);

@@ -48,6 +48,7 @@ struct Victims {
     in_a_host_call: BenchHost,
     in_its_start_function: BenchHost,
     in_its_initialiser: BenchHost,
+    in_its_tasks: BenchHost,
 }
 
 /// Counts what is left beyond what existed before.
@@ -61,12 +62,15 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
         in_a_host_call: spins.with_guest(guests::WAITS)?,
         in_its_start_function: spins.with_guest(guests::SPINS_IN_START)?,
         in_its_initialiser: spins.with_guest(guests::SPINS_IN_INITIALISER)?,
+        in_its_tasks: spins.with_guest(guests::WAITS_IN_TASKS)?,
         in_its_code: spins,
     });
     let embedder = one_thread()?;
     let kills = effort.of(2000, 100_000);
     let filling = victims.in_its_code.with_guest(guests::WAITS_WITH_TWO_MEMORIES)?;
-    embedder.block_on(fill(&filling))?;
+    for filling in [&filling, &victims.in_its_tasks] {
+        embedder.block_on(fill(filling))?;
+    }
     embedder.block_on(kill(&victims, WARM_UP))?;
     let before = count_resources(&reported)?;
     embedder.block_on(kill(&victims, kills))?;
@@ -158,12 +162,14 @@ async fn kill(victims: &Arc<Victims>, kills: u32) -> Result<(), Failure> {
 impl Victims {
     /// Kills one guest; `turn` selects which, so that all of them take turns.
     async fn kill(&self, turn: u32) -> Result<(), Failure> {
-        let late = match turn % 6 {
+        let late = match turn % 8 {
             0 => self.in_its_code.kill(BUDGET).await,
             1 => self.in_a_host_call.kill(BUDGET).await,
             2 => self.in_its_start_function.kill(BUDGET).await,
             3 => self.in_its_initialiser.kill(BUDGET).await,
-            4 => return abandon(&self.in_its_code).await,
+            4 => self.in_its_tasks.kill(BUDGET).await,
+            5 => return abandon(&self.in_its_tasks).await,
+            6 => return abandon(&self.in_its_code).await,
             _ => return abandon(&self.in_a_host_call).await,
         };
         late.map(drop)
