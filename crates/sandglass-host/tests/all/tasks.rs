@@ -232,7 +232,7 @@ async fn a_replay_delivers_completions_in_the_recorded_order_and_names_one_that_
 }
 
 /// Seeds of programs that once diverged, and of some others.
-const SEEDS: [u64; 3] = [1, 2, 3];
+const SEEDS: [u64; 6] = [1, 2, 3, 1795816789796008, 1795816803498548, 1795817311564190];
 
 /// How many fresh programs are executed; the campaign sets it.
 fn fresh_programs() -> u64 {

@@ -83,6 +83,14 @@ pub(super) fn members() -> Vec<Member> {
                 .budget_of(LONG),
         ),
         member(
+            "requests of WASI 0.3",
+            "sends a hundred requests by WASI 0.3 to a server that never responds",
+            tasks("wasi_get", Ending::timed_out_in(["wasi:http/client.send"]))
+                .config("count", "100")
+                .config("url", PEER_URL),
+        )
+        .with(Peer::Silent),
+        member(
             "upload against backpressure",
             "writes a body without end to a server that never responds",
             tasks("upload", Ending::timed_out_in([SEND]))
