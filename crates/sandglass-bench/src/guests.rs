@@ -151,6 +151,24 @@ pub(crate) const COMPONENT: &str = concat!(
   (export "handle" (func $handle)))"#
 );
 
+/// The memory of an asynchronous component, in a module of its own.
+macro_rules! memory {
+    () => {
+        r#"
+  (core module $memory
+    (memory (export "memory") 1)
+    (global $free (mut i32) (i32.const 1024))
+    ;; Gives out memory as in the component that is not asynchronous.
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32)
+      (local $at i32)
+      (local.set $at (global.get $free))
+      (global.set $free (i32.and
+        (i32.add (i32.add (global.get $free) (local.get 3)) (i32.const 7)) (i32.const -8)))
+      (local.get $at)))
+  (core instance $memory (instantiate $memory))"#
+    };
+}
+
 /// An asynchronous component that makes one asynchronous host call, and completes.
 pub(crate) const COMPONENT_ASYNC: &str = concat!(
     "(component\n",
@@ -158,18 +176,9 @@ pub(crate) const COMPONENT_ASYNC: &str = concat!(
     r#"
   (import "sandglass:integration/progress@0.2.0" (instance $progress
     (export "heartbeat" (func async))))
-  (core module $memory
-    (memory (export "memory") 1)
-    (global $free (mut i32) (i32.const 1024))
-    ;; As in the component that is not asynchronous.
-    (func (export "realloc") (param i32 i32 i32 i32) (result i32)
-      (local $at i32)
-      (local.set $at (global.get $free))
-      (global.set $free (i32.and
-        (i32.add (i32.add (global.get $free) (local.get 3)) (i32.const 7)) (i32.const -8)))
-      (local.get $at)))
-  (core instance $memory (instantiate $memory))
-  (core func $heartbeat (canon lower (func $progress "heartbeat") async))
+"#,
+    memory!(),
+    r#"  (core func $heartbeat (canon lower (func $progress "heartbeat") async))
   (core func $return (canon task.return (result (result $completion (error $failure)))
     (memory (core memory $memory "memory"))))
   (core module $module
@@ -203,17 +212,9 @@ pub(crate) const WAITS_IN_TASKS: &str = concat!(
     r#"
   (import "sandglass:integration/timer@0.2.0" (instance $timer
     (export "sleep" (func async (param "ms" u64)))))
-  (core module $memory
-    (memory (export "memory") 1)
-    (global $free (mut i32) (i32.const 1024))
-    (func (export "realloc") (param i32 i32 i32 i32) (result i32)
-      (local $at i32)
-      (local.set $at (global.get $free))
-      (global.set $free (i32.and
-        (i32.add (i32.add (global.get $free) (local.get 3)) (i32.const 7)) (i32.const -8)))
-      (local.get $at)))
-  (core instance $memory (instantiate $memory))
-  (type $bytes (stream u8))
+"#,
+    memory!(),
+    r#"  (type $bytes (stream u8))
   (type $number (future u32))
   (core func $sleep (canon lower (func $timer "sleep") async))
   (core func $new-set (canon waitable-set.new))

@@ -12,13 +12,10 @@ use sandglass_model::{Outcome, Recording, Rejection, RejectionKind, RunReport};
 use serde::Serialize;
 use tokio::sync::Barrier;
 
-/// Calls `find` with an address, and returns the result as its params, or the error as
-/// its failure.
-const FINDS: &str = concat!(
-    "(component\n",
-    include_str!("component_types.wat"),
-    r#"  (import "acme:crm/contacts@1.0.0" (instance $contacts
-    (export "find" (func (param "email" string) (result (result string (error string)))))))
+/// The memory of a component.
+macro_rules! libc {
+    () => {
+        r#"
   (core module $libc
     (memory (export "memory") 1)
     (global $top (mut i32) (i32.const 4096))
@@ -26,15 +23,14 @@ const FINDS: &str = concat!(
       (global.get $top)
       (global.set $top (i32.and
         (i32.add (i32.add (global.get $top) (local.get 3)) (i32.const 7)) (i32.const -8)))))
-  (core instance $libc (instantiate $libc))
-  (core func $find (canon lower (func $contacts "find")
-    (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))
-  (core module $main
-    (import "libc" "memory" (memory 1))
-    (import "contacts" "find" (func $find (param i32 i32 i32)))
-    (data (i32.const 64) "ada@example.com")
-    (func (export "handle") (param i32) (result i32)
-      (call $find (i32.const 64) (i32.const 15) (i32.const 128))
+  (core instance $libc (instantiate $libc))"#
+    };
+}
+
+/// The end of `handle`: passes the result of `find`, which is at 128, on as its own.
+macro_rules! passes_on {
+    () => {
+        r#"
       (i32.store8 (i32.const 256) (i32.load8_u (i32.const 128)))
       (if (i32.load8_u (i32.const 128))
         (then
@@ -43,8 +39,30 @@ const FINDS: &str = concat!(
         (else
           (i32.store (i32.const 272) (i32.load (i32.const 132)))
           (i32.store (i32.const 276) (i32.load (i32.const 136)))))
-      i32.const 256))
-  (core instance $main (instantiate $main
+      i32.const 256))"#
+    };
+}
+
+/// Calls `find` with an address, and returns the result as its params, or the error as
+/// its failure.
+const FINDS: &str = concat!(
+    "(component\n",
+    include_str!("component_types.wat"),
+    r#"  (import "acme:crm/contacts@1.0.0" (instance $contacts
+    (export "find" (func (param "email" string) (result (result string (error string)))))))
+"#,
+    libc!(),
+    r#"  (core func $find (canon lower (func $contacts "find")
+    (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))
+  (core module $main
+    (import "libc" "memory" (memory 1))
+    (import "contacts" "find" (func $find (param i32 i32 i32)))
+    (data (i32.const 64) "ada@example.com")
+    (func (export "handle") (param i32) (result i32)
+      (call $find (i32.const 64) (i32.const 15) (i32.const 128))
+"#,
+    passes_on!(),
+    r#"  (core instance $main (instantiate $main
     (with "libc" (instance $libc))
     (with "contacts" (instance (export "find" (func $find))))))
   (func $handle (param "context" $dispatch-context)
@@ -146,15 +164,9 @@ const FINDS_TWICE: &str = concat!(
     include_str!("component_types.wat"),
     r#"  (import "acme:crm/contacts@1.0.0" (instance $contacts
     (export "find" (func async (param "email" string) (result (result string (error string)))))))
-  (core module $libc
-    (memory (export "memory") 1)
-    (global $top (mut i32) (i32.const 4096))
-    (func (export "realloc") (param i32 i32 i32 i32) (result i32)
-      (global.get $top)
-      (global.set $top (i32.and
-        (i32.add (i32.add (global.get $top) (local.get 3)) (i32.const 7)) (i32.const -8)))))
-  (core instance $libc (instantiate $libc))
-  (core func $find (canon lower (func $contacts "find") async
+"#,
+    libc!(),
+    r#"  (core func $find (canon lower (func $contacts "find") async
     (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))
   (core func $new (canon waitable-set.new))
   (core func $join (canon waitable.join))
@@ -190,16 +202,9 @@ const FINDS_TWICE: &str = concat!(
                 (call $drop (i32.load (i32.const 32)))
                 (local.set $left (i32.sub (local.get $left) (i32.const 1)))))
             (br $end))))
-      (i32.store8 (i32.const 256) (i32.load8_u (i32.const 128)))
-      (if (i32.load8_u (i32.const 128))
-        (then
-          (i32.store (i32.const 264) (i32.load (i32.const 132)))
-          (i32.store (i32.const 268) (i32.load (i32.const 136))))
-        (else
-          (i32.store (i32.const 272) (i32.load (i32.const 132)))
-          (i32.store (i32.const 276) (i32.load (i32.const 136)))))
-      i32.const 256))
-  (core instance $main (instantiate $main
+"#,
+    passes_on!(),
+    r#"  (core instance $main (instantiate $main
     (with "libc" (instance $libc))
     (with "contacts" (instance (export "find" (func $find))))
     (with "canon" (instance (export "new" (func $new)) (export "join" (func $join))
