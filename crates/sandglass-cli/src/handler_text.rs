@@ -194,9 +194,18 @@ pub(crate) fn last_wait(story: &Story, deadline: &DeadlineReport, span: &str) ->
         )
     };
     let last = story.calls.last();
-    if let Some(call) = last.filter(|call| call.outcome == CallOutcome::Unfinished) {
+    let is_unfinished = |call: &&Call| call.outcome == CallOutcome::Unfinished;
+    let unfinished = story.calls.iter().filter(is_unfinished);
+    // A guest with tasks may execute its own code while calls are in flight.
+    if let Some(call) = unfinished.clone().min_by_key(|call| call.started_us)
+        && span != "guest"
+    {
         let (name, took) = (printable(&call.name), format_micros(call.duration_us));
-        return format!("{took} in {name}, called with {}", left(call.started_us));
+        let others = match unfinished.count() - 1 {
+            0 => String::new(),
+            others => format!(", with {others} more calls in flight"),
+        };
+        return format!("{took} in {name}, called with {}{others}", left(call.started_us));
     }
     let since = last.map_or(0, |call| call.started_us.saturating_add(call.duration_us));
     let own = format_micros(elapsed_us.saturating_sub(since));

@@ -61,10 +61,10 @@ impl Request {
     /// # Errors
     /// See [`ErrorKind`].
     pub fn send(self) -> Result<Answer, Error> {
-        block_on(self.sent())
+        block_on(self.transmit())
     }
 
-    async fn sent(self) -> Result<Answer, Error> {
+    async fn transmit(self) -> Result<Answer, Error> {
         match &self.params {
             Ok(params) if params.starts_with('{') => backend::ask(&self).await,
             Ok(_) => Err(Error::new(ErrorKind::InvalidRequest, "the params must be an object")),
@@ -83,7 +83,7 @@ impl IntoFuture for Request {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.sent())
+        Box::pin(self.transmit())
     }
 }
 

@@ -50,10 +50,10 @@ impl Notice {
     /// # Errors
     /// See [`ErrorKind`].
     pub fn send(self) -> Result<(), Error> {
-        block_on(self.sent())
+        block_on(self.transmit())
     }
 
-    async fn sent(self) -> Result<(), Error> {
+    async fn transmit(self) -> Result<(), Error> {
         match &self.payload {
             Ok(_) => backend::signal(&self).await,
             Err(why) => {
@@ -71,7 +71,7 @@ impl IntoFuture for Notice {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.sent())
+        Box::pin(self.transmit())
     }
 }
 

@@ -54,7 +54,7 @@ use sandglass_supervisor::recording::{
     Header, Invocation, Recorder, RecordingMode, RunRecording, SeenSecrets,
 };
 use sandglass_supervisor::rejection::rejection;
-use sandglass_supervisor::run::Phase;
+use sandglass_supervisor::run::{Phase, Run};
 use sandglass_supervisor::run_clock::RunClock;
 use sandglass_supervisor::secret::Redactor;
 use sandglass_supervisor::supervision::{self, Account, Supervision};
@@ -266,8 +266,10 @@ impl Execution {
             Err(why) => return self.report_unresolved(why, started_at, &deadline, notice.as_ref()),
         };
         let mut store = self.store(&deadline, templates.resolved);
+        let gone = Gone(&self.dispatch.run);
         let live_store = metrics.hold_scoped(Level::LiveStores);
         let (called, cpu) = self.call(&mut store, templates.until, notice.as_ref()).await;
+        gone.has_returned();
         let moments = store.data().moments;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         if let Some(notice) = &notice {
@@ -614,6 +616,22 @@ impl Execution {
         if !self.dispatch.is_replay() {
             sandglass_supervisor::attribution::describe(&self.span, report, &self.dispatch.work);
         }
+    }
+}
+
+/// If it is dropped while the guest is executed, the caller has gone, which what the store holds can see
+/// when it is dropped afterwards.
+struct Gone<'a>(&'a Run);
+
+impl Gone<'_> {
+    fn has_returned(self) {
+        mem::forget(self);
+    }
+}
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.set_cause(if thread::panicking() { Cause::HostLost } else { Cause::CallerGone });
     }
 }
 

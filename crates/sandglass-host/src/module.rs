@@ -252,6 +252,9 @@ pub(crate) fn compile(
         Code::NodePack(_) => 2,
         Code::Component(_) => structure::demands(&binary).stacks,
     };
+    if stacks > STACKS_MAX {
+        return Err(too_many_stacks(stacks).into());
+    }
     Ok(Compiled {
         hash,
         stacks,
@@ -263,6 +266,22 @@ pub(crate) fn compile(
         state,
         announced: RwLock::default(),
     })
+}
+
+/// Most stacks of one handler run: more than components of toolchains have instances, and 128 MiB if a
+/// guest fills all of them, which no limit counts.
+const STACKS_MAX: u64 = 256;
+
+fn too_many_stacks(stacks: u64) -> Rejection {
+    rejection(
+        RejectionKind::ModuleTooLarge,
+        format!(
+            "component has {} instances of core modules whose tasks may wait at the same time, and {} \
+             are allowed; compose it of fewer components",
+            stacks.saturating_sub(1),
+            STACKS_MAX - 1
+        ),
+    )
 }
 
 /// The engine for `bytes`, where `kind` is what their manifest requires. It has no pool if no slot can

@@ -42,6 +42,8 @@ pub struct Member {
 pub enum Peer {
     /// It accepts requests and never responds.
     Silent,
+    /// As [`Peer::Silent`], and it does not read bodies either.
+    Unread,
     /// It responds at once, and sends its body one byte at a time.
     Drips,
     /// It neither accepts nor refuses connections.

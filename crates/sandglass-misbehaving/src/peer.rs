@@ -49,7 +49,7 @@ impl Server {
                 let address = listener.local_addr()?;
                 (address, Some((listener, TcpStream::connect(address).await?)))
             }
-            Peer::Silent | Peer::Drips => {
+            Peer::Silent | Peer::Unread | Peer::Drips => {
                 let listener = socket.listen(64)?;
                 let address = listener.local_addr()?;
                 serving.spawn(accept(listener, peer));
@@ -96,6 +96,9 @@ async fn serve(mut stream: TcpStream, peer: Peer) -> io::Result<()> {
             #[allow(clippy::disallowed_methods, reason = "its slowness is what it is for")]
             tokio::time::sleep(DRIP_EVERY).await;
         }
+    }
+    if peer == Peer::Unread {
+        std::future::pending::<()>().await;
     }
     // Keep the connection open until the client closes it.
     while stream.read(&mut [0; 1024]).await? > 0 {}

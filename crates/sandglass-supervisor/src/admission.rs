@@ -172,7 +172,7 @@ impl Inner {
         admitted.running_since.get_or_insert(now);
         admitted.level = None;
         if let Some(wake) = admitted.wake.take() {
-            // A dispatch that no longer waits is about to be dropped.
+            // It may have been dropped, or have cancelled what waits.
             let _ = wake.send(());
         }
     }
@@ -259,6 +259,8 @@ impl AdmittedDispatch {
             })?;
             if let Some(admitted) = inner.admitted.get_mut(&self.ticket) {
                 admitted.level = Some(metrics.hold(Level::Asking));
+                // An ask that has ended does not wait for the permit until this one ends as well.
+                drop(admitted.wake.take());
             }
             started.into_iter().for_each(|ticket| inner.start(ticket, now));
             Ok(())

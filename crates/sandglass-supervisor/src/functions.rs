@@ -15,7 +15,7 @@ use crate::capability::Guest;
 use crate::host_memory::HostMemory;
 use crate::sync::lock;
 
-pub use reach::{Reach, SEND_AT_ONCE, WAIT_INSIDE};
+pub use reach::{Reach, SEND_AT_ONCE, WAIT_INSIDE, WASI_SENDS};
 
 /// How a host function behaves towards the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ const NAME_MAX_BYTES: usize = 64;
 /// The languages with a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Language {
-    /// A core module, built by cargo
+    /// An asynchronous component, built by cargo
     Rust,
     /// A core module, built by clang
     C,

@@ -39,3 +39,10 @@ pub(crate) use core_module::*;
 mod native;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use native::*;
+
+/// Where calls of host functions return when they have their result, the guest's thread sleeps.
+#[cfg(all(target_os = "wasi", not(feature = "async")))]
+#[allow(clippy::disallowed_methods, reason = "sleeping is its purpose")]
+pub(crate) async fn sleep(duration: std::time::Duration) {
+    std::thread::sleep(duration);
+}

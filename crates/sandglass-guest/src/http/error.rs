@@ -59,7 +59,13 @@ impl Error {
 
     /// The error of a request that took longer than `limit_ms` milliseconds. Components receive only
     /// this number; the text is the host's own, which core modules receive.
-    #[cfg(any(test, all(target_family = "wasm", any(target_env = "p2", feature = "component"))))]
+    #[cfg(any(
+        test,
+        all(
+            target_family = "wasm",
+            any(target_env = "p2", feature = "component", feature = "async")
+        )
+    ))]
     pub(crate) fn timed_out(limit_ms: u64) -> Self {
         let seconds = limit_ms.div_ceil(1_000);
         let text = format!(

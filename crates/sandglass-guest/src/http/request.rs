@@ -111,10 +111,10 @@ impl Request {
     /// # Errors
     /// See [`ErrorKind`].
     pub fn send(self) -> Result<Response, Error> {
-        block_on(self.sent())
+        block_on(self.transmit())
     }
 
-    async fn sent(self) -> Result<Response, Error> {
+    async fn transmit(self) -> Result<Response, Error> {
         if let Some(why) = self.invalid {
             return Err(Error::new(ErrorKind::InvalidRequest, why));
         }
@@ -134,7 +134,7 @@ impl IntoFuture for Request {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.sent())
+        Box::pin(self.transmit())
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use sandglass_supervisor::functions::{Class, Functions, Reach, Reads, SEND_AT_ONCE, WAIT_INSIDE};
+use sandglass_supervisor::functions::{
+    Class, Functions, Reach, Reads, SEND_AT_ONCE, WAIT_INSIDE, WASI_SENDS,
+};
 use wasmparser::{Parser, Payload};
 use wasmtime::{Engine, Linker};
 
@@ -76,6 +78,10 @@ fn the_exceptions_of_what_needs_a_lease_are_functions_with_the_class_that_they_e
     for exception in SEND_AT_ONCE {
         let function = find(exception);
         assert_eq!((function.class, function.reach), (Class::Instant, Reach::Outside));
+    }
+    for exception in WASI_SENDS {
+        let function = find(exception);
+        assert_eq!((function.class, function.reach), (Class::Async, Reach::Outside));
     }
     for exception in WAIT_INSIDE {
         let function = find(exception);

@@ -54,7 +54,7 @@ mod bindings {
     });
 }
 
-pub(crate) use ask::{answered, to_request as to_ask};
+pub(crate) use ask::{answer, to_request as to_ask};
 pub(crate) use basics::emit;
 pub(crate) use bindings::sandglass::integration as interface;
 pub(crate) use bindings::{Completion, DispatchContext, Failure, Integration, IntegrationPre};

@@ -33,7 +33,7 @@ impl HostFunction {
                 }
                 let found = value.ty();
                 Err(HostError::new(format_args!(
-                    "it answers {found:?}, and is declared with {returned:?}"
+                    "it returned {found:?}, and is declared with {returned:?}"
                 )))
             })
         };
@@ -76,7 +76,7 @@ fn arguments(function: &Linked, params: &[Val]) -> wasmtime::Result<Vec<Value>> 
 }
 
 fn set(results: &mut [Val], result: Result<Value, String>) -> wasmtime::Result<()> {
-    let Some(slot) = results.first_mut() else { return Err(wrong("is to answer")) };
+    let Some(slot) = results.first_mut() else { return Err(wrong("is to return")) };
     *slot = Val::Result(match result {
         Ok(value) => Ok(write(value).map(Box::new)),
         Err(why) => Err(Some(Box::new(Val::String(why)))),

@@ -15,6 +15,7 @@ use crate::abi::concurrent::{self, Begun};
 use crate::abi::passed::Passed;
 use crate::boundary;
 use crate::store::RunStore;
+use sandglass_supervisor::host_memory::Charge;
 use sandglass_supervisor::race::Race;
 use sandglass_supervisor::secret::Answer;
 
@@ -166,7 +167,8 @@ async fn execute_typed<R: Returned>(
 fn typed<R: Returned>(
     result: Result<Value, String>,
 ) -> wasmtime::Result<(Result<R::Wire, String>,)> {
-    let wrong = || wasmtime::format_err!("a host function answered another type than its own");
+    let wrong =
+        || wasmtime::format_err!("a host function returned a value of another type than its own");
     Ok((match result {
         Ok(value) => Ok(R::Wire::from_value(value).ok_or_else(wrong)?),
         Err(why) => Err(why),
@@ -216,10 +218,17 @@ pub(super) async fn execute_beside(
         function.id,
         move |to| passed.iter().for_each(|value| value.pass(to)),
         |store, race| {
-            let wait = function.call(store, values, None);
-            Ok(Begun::waits(async move { race.call(wait).await }))
+            let (wait, memory) = (function.call(store, values, None), store.guest().memory.clone());
+            Ok(Begun::waits(async move {
+                let result = race.call(wait).await?;
+                // Until the guest gets it, which may be after other results.
+                Some(result.map_err(|error| error.why).and_then(|value| {
+                    let charge = memory.charge(value.heap_bytes());
+                    charge.map(|charge| (value, charge)).map_err(|error| error.to_string())
+                }))
+            }))
         },
-        |_, result: Outcome| Ok(result.map_err(|error| error.why)),
+        |_, result: Result<(Value, Charge), String>| Ok(result.map(|(value, _charge)| value)),
     )
     .await?;
     Ok(result.map_err(|why| calling.with(|mut store| store.get().guest().redactor.text(why))))

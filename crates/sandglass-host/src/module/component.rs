@@ -112,7 +112,7 @@ fn check_imports(
             let functions = &sandbox.component_functions;
             if functions.find(interface, function).is_none() {
                 let asked = format!("{interface}.{function}");
-                return Err(missing_import(sandbox, &asked, &asked));
+                return Err(missing_import(sandbox, &format!("{name}.{function}"), &asked));
             }
             imported.waits_in.extend(functions.waiting(interface, function).map(str::to_owned));
             if let Some(name) = sandbox.embedders_component_function(interface, function) {
@@ -162,15 +162,25 @@ pub(crate) fn other_version(interface: &str) -> Option<&'static str> {
 /// Rejects an interface that this host has in an incompatible version.
 fn check_version(sandbox: &Sandbox, interface: &str) -> Result<(), Rejection> {
     let here = other_version(interface);
-    let known = |name: &str| sandbox.component_functions.interfaces().any(|known| known == name);
-    match here.filter(|_| known(key(interface))) {
-        Some(here) => Err(rejection(
-            RejectionKind::MissingImport,
-            format!(
-                "component imports `{}`, and this host has {here} of it; build it for that version",
-                printable(interface)
-            ),
-        )),
+    let name = without_version(interface);
+    let mut known = sandbox.component_functions.interfaces().map(without_version);
+    match here.filter(|_| known.any(|known| known == name)) {
+        Some(here) => {
+            let is_candidate =
+                interface.split_once('@').is_some_and(|(_, version)| version.contains('-'));
+            let note = match is_candidate {
+                true => " (a release candidate is another version)",
+                false => "",
+            };
+            Err(rejection(
+                RejectionKind::MissingImport,
+                format!(
+                    "component imports `{}`, and this host has {here} of it{note}; build it for that \
+                     version",
+                    printable(interface)
+                ),
+            ))
+        }
         None => Ok(()),
     }
 }

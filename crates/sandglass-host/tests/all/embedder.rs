@@ -379,7 +379,7 @@ async fn a_function_with_dynamic_types_is_called_like_any_other() {
     let host = with([loud]).expect("a host");
     assert_eq!(status_of(&host, "find", "ann").await, "ANN");
     let failed = status_of(&host, "find", "wrong").await;
-    assert!(failed.contains("it answers U32, and is declared with Text"), "{failed}");
+    assert!(failed.contains("it returned U32, and is declared with Text"), "{failed}");
 }
 
 /// Calls functions of `env` with the types that existing guests import, and traps unless each answers

@@ -12,7 +12,7 @@ use sandglass_host::{
 use sandglass_model::{CallOutcome, Cause, Limit, Object, Outcome, Recording, RunReport, Sequence};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::server::{Script, Server};
@@ -21,6 +21,7 @@ const TASKS: &[u8] = include_bytes!("../../../../guest-fixtures/built/tasks.wasm
 
 const SLEEP: &str = "sandglass:integration/timer.sleep";
 const SEND: &str = "sandglass:integration/http.send";
+const WASI_SEND: &str = "wasi:http/client.send";
 
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -145,15 +146,22 @@ async fn the_soft_deadline_cuts_a_request_short_and_no_sleep() {
 
 #[tokio::test]
 async fn calls_wait_for_the_lease_by_themselves_and_others_go_on() {
+    for (does, send) in [("get_many", SEND), ("wasi_get", WASI_SEND)] {
+        check_that_calls_wait_for_the_lease(does, send).await;
+    }
+}
+
+/// Executes the guest that `does` two requests by the function `send`, without a lease.
+async fn check_that_calls_wait_for_the_lease(does: &str, send: &str) {
     let lease = Lease::expired();
     let host = host_with(lease.clone(), 4);
     let server =
         Server::start(Script { body: "hello".to_owned(), status: 200, ..Script::default() });
     let server = server.await;
     let url = server.url();
-    let config = [("does", "get_many"), ("count", "2"), ("url", url.as_str())];
+    let config = [("does", does), ("count", "2"), ("url", url.as_str())];
     let (running, _) = start(&host, granted(&server), dispatch(LONG, &config));
-    let parked = format!("parked:{SEND}");
+    let parked = format!("parked:{send}");
     let run = until(&host, |run| run.doing.as_str() == parked && run.in_flight.len() == 2).await;
     assert_eq!(run.in_flight[1].0, parked);
     assert_eq!(lease.parked(), 2);
@@ -162,7 +170,7 @@ async fn calls_wait_for_the_lease_by_themselves_and_others_go_on() {
     let report = within(running).await.expect("no panic");
     assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
     assert_eq!(lease.parked(), 0);
-    let sends = report.host_calls.by_function.iter().find(|calls| calls.name == SEND);
+    let sends = report.host_calls.by_function.iter().find(|calls| calls.name == send);
     assert_eq!(sends.map(|calls| calls.parked.count), Some(2));
 
     // A run that ends meanwhile has sent nothing, and its replay agrees.
@@ -332,6 +340,66 @@ async fn two_asks_at_a_time_count_as_one_handler_that_asks() {
     }
 }
 
+/// Responds to three requests once all of them are there, with a status and further headers.
+async fn serve_three(listener: TcpListener, head: &'static str) {
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut request).await.expect("a request") > 0, "it ended early");
+        }
+        streams.push(stream);
+    }
+    for stream in &mut streams {
+        let response = format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\n\r\n");
+        stream.write_all(response.as_bytes()).await.expect("it reads");
+    }
+}
+
+/// Executes a guest with the URL of a server that responds to three requests at once.
+async fn run_with_three(
+    guest: &[u8],
+    head: &'static str,
+    request: impl Fn(&str) -> Dispatch,
+) -> RunReport {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let serving = tokio::spawn(serve_three(listener, head));
+    let manifest = Manifest::named("tasks").allow_hosts([address.parse().expect("a host")]);
+    let host = host();
+    let guest = host.load(guest, manifest).expect("a guest");
+    let running = host.run(&guest, request(&format!("http://{address}/")));
+    let report = within(running).await.expect("it ran");
+    within(serving).await.expect("it served");
+    report
+}
+
+#[tokio::test]
+async fn requests_that_the_sdk_awaits_together_are_in_flight_together() {
+    const SDK: &[u8] = include_bytes!("../../../../guest-fixtures/built/sdk_async.wasm");
+    let request = |url: &str| {
+        let input = serde_json::json!({ "does": "get_together", "url": url });
+        let params = input.as_object().expect("an object").clone().into_iter().collect();
+        let context = Context { params, ..Context::default() };
+        Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
+            .deadline(DispatchDeadline::after(LONG))
+    };
+    let report = run_with_three(SDK, "200 OK", request).await;
+    let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(completion.result["params"]["statuses"], serde_json::json!([200, 200, 200]));
+}
+
+#[tokio::test]
+async fn a_guest_of_wasi_http_gets_a_redirect_as_a_response() {
+    let request = |url: &str| dispatch(LONG, &[("does", "wasi_get"), ("count", "3"), ("url", url)]);
+    let head = "302 Found\r\nlocation: http://elsewhere.example/";
+    let report = run_with_three(TASKS, head, request).await;
+    let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
+    let one = serde_json::json!({ "status": 302, "headers": true, "bytes": 0 });
+    assert_eq!(completion.result["params"]["responses"], serde_json::json!([one, one, one]));
+}
+
 /// Responds to no ask, or to each at once.
 #[derive(Debug)]
 struct Responds(bool);
@@ -429,22 +497,35 @@ async fn a_step_of_a_body_that_is_cancelled_loses_nothing_and_sends_nothing_twic
 
 #[tokio::test]
 async fn a_body_that_its_guest_did_not_end_is_not_complete() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
-    let address = listener.local_addr().expect("it is bound").to_string();
-    let received = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.expect("a client");
-        let mut bytes = Vec::new();
-        // The end may be a reset.
-        let _ = stream.read_to_end(&mut bytes).await;
-        bytes
-    });
-    let manifest = Manifest::named("tasks").allow_hosts([address.parse().expect("a host")]);
-    let url = format!("http://{address}/");
-    let config = [("does", "upload"), ("count", "1000000000"), ("url", url.as_str())];
-    let (running, _) = start(&host(), manifest, dispatch(Duration::from_millis(300), &config));
-    let report = within(running).await.expect("no panic");
-    assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
-    let bytes = within(received).await.expect("no panic");
-    assert!(bytes.len() > 1000, "{} bytes", bytes.len());
-    assert!(!bytes.ends_with(b"0\r\n\r\n"), "the body must not seem complete");
+    for is_abandoned in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let (begins, has_begun) = oneshot::channel();
+        let received = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let mut bytes = Vec::new();
+            while bytes.len() < 1000 {
+                assert!(stream.read_buf(&mut bytes).await.expect("a request") > 0);
+            }
+            begins.send(()).expect("the test waits");
+            // It responds while it reads. The end may be a reset.
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("it reads");
+            let _ = stream.read_to_end(&mut bytes).await;
+            bytes
+        });
+        let manifest = Manifest::named("tasks").allow_hosts([address.parse().expect("a host")]);
+        let url = format!("http://{address}/");
+        let config = [("does", "upload"), ("count", "1000000000"), ("url", url.as_str())];
+        let (running, stop) = start(&host(), manifest, dispatch(LONG, &config));
+        within(has_begun).await.expect("it begins");
+        if is_abandoned {
+            running.abort();
+        } else {
+            stop.stop(Cause::Cancel, "it is over");
+            let report = within(running).await.expect("no panic");
+            assert!(matches!(report.outcome, Outcome::Cancelled(_)), "{report:?}");
+        }
+        let bytes = within(received).await.expect("no panic");
+        assert!(!bytes.ends_with(b"0\r\n\r\n"), "the body must not seem complete");
+    }
 }

@@ -260,7 +260,12 @@ impl Queue {
     }
 
     /// Takes the permit of `ticket`, which waits in an ask. Returns the dispatches that start instead.
+    /// One that waits for its permit again, after another ask, waits in an ask instead.
     pub(crate) fn begin_ask(&mut self, ticket: Ticket) -> Result<Vec<Ticket>, Full> {
+        if self.is(ticket, State::Returning) {
+            self.shift(ticket, State::Asking);
+            return Ok(Vec::new());
+        }
         if self.host.away >= self.bounds.asking {
             return Err(Full {
                 scope: BusyScope::Host,

@@ -9,8 +9,8 @@
 //! - A function that may wait, or blocks a thread, may have effects outside: HTTP, secrets (a store of
 //!   secrets may create one), asks, signals, and the embedder's own functions. [`WAIT_INSIDE`] lists
 //!   the exceptions.
-//! - WASI waits for time and for its own streams, because a guest has no files and no sockets. A grant
-//!   of either belongs here.
+//! - WASI waits for time and for its own streams, because a guest has no files and no sockets.
+//!   [`WASI_SENDS`] lists the exceptions. A grant of files or sockets belongs there.
 //!
 //! A response that has arrived is read without a lease, because its request was sent under one.
 
@@ -39,13 +39,18 @@ pub const WAIT_INSIDE: [(&str, &str); 5] = [
     ("sandglass:integration/timer@0.2", "sleep"),
 ];
 
+/// Modules and names of functions of WASI that wait for what they send.
+pub const WASI_SENDS: [(&str, &str); 2] =
+    [("wasi:http/client@0.3", "send"), ("wasi:http/client@0.3", "[write]request.body")];
+
 impl Reach {
     /// What a function that guests import as `field` from `module` can reach.
     pub(super) fn of(module: &str, field: &str, class: Class) -> Self {
         let is_in = |list: &[(&str, &str)]| list.contains(&(module, field));
         let is_outside = match class {
             Class::Instant => is_in(&SEND_AT_ONCE),
-            Class::Async | Class::Blocking => !module.starts_with("wasi") && !is_in(&WAIT_INSIDE),
+            Class::Async | Class::Blocking if module.starts_with("wasi") => is_in(&WASI_SENDS),
+            Class::Async | Class::Blocking => !is_in(&WAIT_INSIDE),
         };
         if is_outside { Self::Outside } else { Self::Inside }
     }
@@ -66,6 +71,9 @@ mod tests {
         assert_eq!(of("wasi:io/poll", "poll"), [Reach::Inside; 2]);
         assert_eq!(of("wasi_snapshot_preview1", "poll_oneoff"), [Reach::Inside; 2]);
         assert_eq!(of("env", "host_hash_stream"), [Reach::Inside; 2]);
+        assert_eq!(of("wasi:http/client@0.3", "send"), usual);
+        assert_eq!(of("wasi:http/client@0.3", "[write]request.body"), usual);
+        assert_eq!(of("wasi:http/client@0.3", "[read]response.body"), [Reach::Inside; 2]);
         let handle = Reach::of("wasi:http/outgoing-handler", "handle", Class::Instant);
         assert_eq!(handle, Reach::Outside);
     }

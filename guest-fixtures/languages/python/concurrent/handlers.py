@@ -1,5 +1,5 @@
-"""Asynchronous handlers as one component, since each would be 18 MB: which of them runs
-says the key `handler` of the integration in the spec."""
+"""Asynchronous handlers as one component, because each would have 18 MB. The key `handler` of the
+integration in the spec selects one."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ async def hang(_context: DispatchContext) -> dict:
 
 
 async def work_in_steps(_context: DispatchContext) -> dict:
-    """Works in small steps until it is told to stop, and says how far it came."""
+    """Works in small steps until the soft deadline."""
     steps = 0
     while not clock.should_stop():
         await timer.sleep(STEP_MS)

@@ -8,6 +8,7 @@ use wit_bindgen::{StreamReader, StreamResult, StreamWriter, yield_async};
 
 use crate::bindings::sandglass::integration0_1_1::http::{Error, RequestHead};
 use crate::bindings::sandglass::integration0_2_0::http::{Request, Response, send};
+use crate::bindings::sandglass::integration0_2_0::timer;
 use crate::bindings::wit_stream;
 use crate::{Answer, Config};
 
@@ -91,6 +92,9 @@ async fn write_hesitating(mut writer: StreamWriter<u8>, bytes: &[u8]) -> u64 {
                 write.cancel()
             }
         };
+        if cancelled > 0 {
+            timer::sleep(1).await;
+        }
         written += piece.len() - rest.remaining();
         if result == StreamResult::Dropped {
             break;
@@ -111,6 +115,9 @@ async fn read_hesitating(mut reader: StreamReader<u8>) -> (Vec<u8>, u64) {
                 read.cancel()
             }
         };
+        if cancelled > 0 {
+            timer::sleep(1).await;
+        }
         received.extend(piece);
         if result == StreamResult::Dropped {
             return (received, cancelled);

@@ -72,9 +72,3 @@ pub(crate) async fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Erro
 pub(crate) async fn signal(notice: &signal::Notice) -> Result<(), signal::Error> {
     Ok(host::signal::send(&super::notice(notice))?)
 }
-
-#[cfg(target_os = "wasi")]
-#[allow(clippy::disallowed_methods, reason = "sleeping is its purpose")]
-pub(crate) async fn sleep(duration: std::time::Duration) {
-    std::thread::sleep(duration);
-}

@@ -77,18 +77,23 @@ pub(crate) async fn send(request: http::Request) -> Result<http::Response, http:
         url: request.url,
         headers: request.headers,
     };
-    let response = if request.body.is_empty() {
-        current::http::send(current::http::Request { head, body: None }).await
-    } else {
-        let (mut writer, reader) = bindings::wit_stream::new();
-        let sent = current::http::send(current::http::Request { head, body: Some(reader) });
-        let written = async {
-            // If the server does not read all of it, the response states why.
-            drop(writer.write_all(request.body).await);
-            drop(writer);
-        };
-        beside(sent, written).await
-    }?;
+    if request.body.is_empty() {
+        return exchange(current::http::Request { head, body: None }, max_bytes).await;
+    }
+    let (mut writer, reader) = bindings::wit_stream::new();
+    let exchange = exchange(current::http::Request { head, body: Some(reader) }, max_bytes);
+    let write = async move {
+        drop(writer.write_all(request.body).await);
+    };
+    beside(exchange, write).await
+}
+
+/// Sends a request, and reads the whole response.
+async fn exchange(
+    request: current::http::Request,
+    max_bytes: usize,
+) -> Result<http::Response, http::Error> {
+    let response = current::http::send(request).await?;
     let current::http::Response { status, headers, body, ended } = response;
     let body = read(body, max_bytes).await?;
     ended.await?;
@@ -114,18 +119,22 @@ async fn read(
     }
 }
 
-/// Returns the output of `first`, and executes `second` meanwhile.
+/// Returns the output of `first`, and executes `second` meanwhile. If `second` has not ended then, it is
+/// left as it is: dropped, it would end a body that is not complete.
 async fn beside<T>(first: impl Future<Output = T>, second: impl Future<Output = ()>) -> T {
-    let (mut first, mut second) = (pin!(first), pin!(second));
-    let mut has_ended = false;
-    std::future::poll_fn(|context| {
-        if !has_ended {
-            has_ended = second.as_mut().poll(context).is_ready();
+    let (mut first, mut second) = (pin!(first), Some(Box::pin(second)));
+    let output = std::future::poll_fn(|context| {
+        if second.as_mut().is_some_and(|second| second.as_mut().poll(context).is_ready()) {
+            second = None;
         }
         first.as_mut().poll(context)
     })
-    .await
+    .await;
+    std::mem::forget(second);
+    output
 }
+
+type Sent = Result<http::Response, http::Error>;
 
 pub(crate) fn send_batch(
     requests: Vec<http::Request>,
@@ -133,20 +142,24 @@ pub(crate) fn send_batch(
     Ok(block_on(All::new(requests)))
 }
 
-type Sent = Result<http::Response, http::Error>;
+/// Most requests of a batch that are in flight: a handler may have 16.
+const IN_FLIGHT_MAX: usize = 8;
 
 /// Requests that are sent at the same time.
-struct All(Vec<Sending>);
+struct All {
+    requests: Vec<Sending>,
+}
 
 enum Sending {
-    Waits(Pin<Box<dyn Future<Output = Sent>>>),
+    Unsent(Option<http::Request>),
+    InFlight(Pin<Box<dyn Future<Output = Sent>>>),
     Ended(Option<Sent>),
 }
 
 impl All {
     fn new(requests: Vec<http::Request>) -> Self {
-        let sending = requests.into_iter().map(|request| Sending::Waits(request.into_future()));
-        Self(sending.collect())
+        let unsent = requests.into_iter().map(|request| Sending::Unsent(Some(request)));
+        Self { requests: unsent.collect() }
     }
 }
 
@@ -154,27 +167,31 @@ impl Future for All {
     type Output = Vec<Sent>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Polling<'_>) -> Poll<Vec<Sent>> {
-        let mut waits = false;
-        for sending in &mut self.0 {
-            if let Sending::Waits(sent) = sending {
+        let mut in_flight = 0;
+        for sending in &mut self.requests {
+            if in_flight == IN_FLIGHT_MAX {
+                break;
+            }
+            if let Sending::Unsent(request) = sending
+                && let Some(request) = request.take()
+            {
+                *sending = Sending::InFlight(request.into_future());
+            }
+            if let Sending::InFlight(sent) = sending {
                 match sent.as_mut().poll(context) {
                     Poll::Ready(sent) => *sending = Sending::Ended(Some(sent)),
-                    Poll::Pending => waits = true,
+                    Poll::Pending => in_flight += 1,
                 }
             }
         }
-        if waits {
+        if in_flight > 0 {
             return Poll::Pending;
         }
-        Poll::Ready(
-            self.0
-                .drain(..)
-                .filter_map(|sending| match sending {
-                    Sending::Ended(sent) => sent,
-                    Sending::Waits(_) => None,
-                })
-                .collect(),
-        )
+        let ended = self.requests.iter_mut().filter_map(|sending| match sending {
+            Sending::Ended(sent) => sent.take(),
+            Sending::Unsent(_) | Sending::InFlight(_) => None,
+        });
+        Poll::Ready(ended.collect())
     }
 }
 

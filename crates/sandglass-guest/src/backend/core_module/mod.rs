@@ -158,12 +158,6 @@ pub(crate) async fn secret(key: &str) -> Result<String, HostError> {
     to_text("the secret", read_into_buffer(|buffer| imports::secret(key, buffer))?)
 }
 
-#[cfg(target_os = "wasi")]
-#[allow(clippy::disallowed_methods, reason = "sleeping is its purpose")]
-pub(crate) async fn sleep(duration: std::time::Duration) {
-    std::thread::sleep(duration);
-}
-
 pub(crate) fn metric(
     name: &str,
     kind: Kind,

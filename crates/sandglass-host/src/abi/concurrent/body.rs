@@ -173,12 +173,11 @@ impl<D: BodyEnd + Unpin> StreamConsumer<RunStore> for RequestBody<D> {
         mut source: Source<'_, u8>,
         finish: bool,
     ) -> Poll<Result<StreamResult>> {
-        let piece = {
-            let mut source = source.reborrow().as_direct(store.as_context_mut());
-            let piece = source.remaining();
-            piece.get(..PIECE_BYTES as usize).unwrap_or(piece).to_vec()
-        };
+        let mut piece = Vec::new();
         if self.writing.is_none() {
+            let mut source = source.reborrow().as_direct(store.as_context_mut());
+            let written = source.remaining();
+            piece = written.get(..PIECE_BYTES as usize).unwrap_or(written).to_vec();
             if piece.is_empty() {
                 return Poll::Ready(Ok(StreamResult::Completed));
             }

@@ -6,7 +6,7 @@
 mod bodies;
 
 use std::sync::Arc;
-use std::time::Duration as Time;
+use std::time::Duration as StdDuration;
 
 use http_body_util::{BodyExt, Empty};
 use sandglass_supervisor::capability::http::{self as requests, HttpError, Request as Sendable};
@@ -25,7 +25,7 @@ use crate::abi::wasi::{code_of, delegate, header_map, header_texts};
 use crate::boundary;
 use crate::store::RunStore;
 pub(crate) use bodies::Bodies;
-use bodies::{Accessed, Body, Consumed, Ended, consume, drop_object, keep};
+use bodies::{Body, Ended, ReadableBody, StoreAccess, consume, drop_object, keep};
 use types::{ErrorCode, Headers, RequestOptions, Trailers};
 
 type Fallible<T, E> = Result<T, TrappableError<E>>;
@@ -96,7 +96,7 @@ const fn own(interface: &'static str, function: &'static str, class: Class) -> I
     Import { interface, function, class }
 }
 
-/// What has to do with bodies.
+/// Functions that make, consume or drop a body.
 const OWN: &[Import] = &[
     own(TYPES, "[static]request.new", Class::Instant),
     own(TYPES, "[static]request.consume-body", Class::Instant),
@@ -147,7 +147,7 @@ fn response(store: &mut RunStore, status: u16, headers: FieldMap) -> Result<Reso
 
 impl types::HostRequestWithStore<RunStore> for HasSelf<RunStore> {
     fn new(
-        mut store: Accessed<'_>,
+        mut store: StoreAccess<'_>,
         headers: Resource<Headers>,
         contents: Option<StreamReader<u8>>,
         trailers: Ended<Option<Resource<Trailers>>>,
@@ -175,15 +175,15 @@ impl types::HostRequestWithStore<RunStore> for HasSelf<RunStore> {
     }
 
     fn consume_body(
-        store: Accessed<'_>,
+        store: StoreAccess<'_>,
         this: Resource<Request>,
         consumed: Ended<()>,
-    ) -> Result<Consumed> {
+    ) -> Result<ReadableBody> {
         const FUNCTION: FunctionId = id(TYPES, "[static]request.consume-body");
         consume(store, (FUNCTION, READ), this, consumed)
     }
 
-    fn drop(store: Accessed<'_>, this: Resource<Request>) -> Result<()> {
+    fn drop(store: StoreAccess<'_>, this: Resource<Request>) -> Result<()> {
         const FUNCTION: FunctionId = id(TYPES, "[resource-drop]request");
         drop_object(store, FUNCTION, this)
     }
@@ -191,7 +191,7 @@ impl types::HostRequestWithStore<RunStore> for HasSelf<RunStore> {
 
 impl types::HostResponseWithStore<RunStore> for HasSelf<RunStore> {
     fn new(
-        mut store: Accessed<'_>,
+        mut store: StoreAccess<'_>,
         headers: Resource<Headers>,
         contents: Option<StreamReader<u8>>,
         trailers: Ended<Option<Resource<Trailers>>>,
@@ -212,15 +212,15 @@ impl types::HostResponseWithStore<RunStore> for HasSelf<RunStore> {
     }
 
     fn consume_body(
-        store: Accessed<'_>,
+        store: StoreAccess<'_>,
         this: Resource<Response>,
         consumed: Ended<()>,
-    ) -> Result<Consumed> {
+    ) -> Result<ReadableBody> {
         const FUNCTION: FunctionId = id(TYPES, "[static]response.consume-body");
         consume(store, (FUNCTION, READ), this, consumed)
     }
 
-    fn drop(store: Accessed<'_>, this: Resource<Response>) -> Result<()> {
+    fn drop(store: StoreAccess<'_>, this: Resource<Response>) -> Result<()> {
         const FUNCTION: FunctionId = id(TYPES, "[resource-drop]response");
         drop_object(store, FUNCTION, this)
     }
@@ -250,7 +250,7 @@ async fn send(
     let has_contents = pieces.is_some();
     let mut received = None;
     // How long the guest wants to wait for each piece of the response.
-    let mut patience = Time::MAX;
+    let mut patience = StdDuration::MAX;
     let sent = call(
         calling,
         FUNCTION,
@@ -264,7 +264,7 @@ async fn send(
             store.charge(&[number])?;
             let options = request.options.as_deref().copied().unwrap_or_default();
             patience = options.between_bytes_timeout.unwrap_or(patience);
-            let first_byte = options.first_byte_timeout.unwrap_or(Time::MAX);
+            let first_byte = options.first_byte_timeout.unwrap_or(StdDuration::MAX);
             let sendable = sendable(&request, pieces);
             let outside = store.outside();
             // Noted as sent only if the race lets it begin.
@@ -297,7 +297,7 @@ async fn send(
             bodies::bodies(access.get())
                 .insert(response.rep(), Body::Received { received, patience });
         }),
-        Err(code) => transmission.failed(code.clone()),
+        Err(code) => transmission.failed(bodies::uncharged(code.clone())),
     }
     Ok(sent)
 }
@@ -315,6 +315,6 @@ fn sendable(
     let headers = header_texts(headers);
     match pieces {
         Some(pieces) => Sendable::streamed(method.as_str(), &url, headers, pieces),
-        None => Sendable::new(method.as_str(), &url, headers, Vec::new()),
+        None => Sendable::without_redirects(method.as_str(), &url, headers),
     }
 }

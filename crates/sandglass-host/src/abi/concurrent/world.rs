@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sandglass_model::AskError;
 use sandglass_supervisor::capability::http::{HttpError, Request as Sendable};
 use sandglass_supervisor::capability::streams::{self, BodyWriter, IncomingResponse};
 use sandglass_supervisor::capability::{ask, entity_signal};
 use sandglass_supervisor::functions::{Class, FunctionId, Import};
+use sandglass_supervisor::host_memory::Charge;
 use tokio::sync::{Mutex, oneshot};
 use wasmtime::Result;
 use wasmtime::component::{FutureReader, HasSelf, Linker, StreamReader};
@@ -201,8 +203,13 @@ impl interface::secrets::HostWithStore<RunStore> for HasSelf<RunStore> {
             FUNCTION,
             |to| name.pass(to),
             |store, race| {
+                // As long as this future, and what the source of secrets has, exist.
+                let charge = store.guest().memory.charge(2 * name.len() as u64)?;
                 let wait = store.guest().secret(asked);
-                Ok(Begun::waits(async move { race.call(wait).await }))
+                Ok(Begun::waits(async move {
+                    let _charge = charge;
+                    race.call(wait).await
+                }))
             },
             |store, secret| {
                 Ok(match secret {
@@ -254,15 +261,33 @@ impl interface::ask::HostWithStore<RunStore> for HasSelf<RunStore> {
         call(
             calling,
             FUNCTION,
-            |to| request.pass(to),
+            move |to| request.pass(to),
             |store, race| {
+                let memory = store.guest().memory.clone();
+                let asked_bytes = asked.params.len() + asked.action.len() + asked.entity_id.len();
+                let charge = memory.charge(asked_bytes as u64)?;
                 let wait = world::to_ask(asked).and_then(|asked| ask::begin(store, asked));
                 Ok(match wait {
-                    Ok(wait) => Begun::waits(async move { race.run(wait).await }),
+                    Ok(wait) => Begun::waits(async move {
+                        let _asked = charge;
+                        let answer = race.run(wait).await?.map(world::answer);
+                        // Until the guest gets it, which may be after other answers.
+                        Some(answer.and_then(|answer| {
+                            let bytes = (answer.fields.len() + answer.state.len()) as u64;
+                            let charge = memory.charge(bytes);
+                            let charge =
+                                charge.map_err(|error| AskError::Unavailable(error.to_string()))?;
+                            Ok((answer, charge))
+                        }))
+                    }),
                     Err(error) => Begun::Has(Err(store.failed(error))),
                 })
             },
-            |store, answered| Ok(world::answered(store, answered)),
+            |store, answered| {
+                Ok(answered
+                    .map(|(answer, _charge): (_, Charge)| answer)
+                    .map_err(|error| store.failed(error)))
+            },
         )
         .await
     }
@@ -278,12 +303,16 @@ impl interface::signal::HostWithStore<RunStore> for HasSelf<RunStore> {
         call(
             calling,
             FUNCTION,
-            |to| notice.pass(to),
+            move |to| notice.pass(to),
             |store, race| {
+                let charge = store.guest().memory.charge(sent.payload.len() as u64)?;
                 let wait =
                     world::to_signal(sent).and_then(|signal| entity_signal::begin(store, signal));
                 Ok(match wait {
-                    Ok(wait) => Begun::waits(async move { race.run(wait).await }),
+                    Ok(wait) => Begun::waits(async move {
+                        let _sent = charge;
+                        race.run(wait).await
+                    }),
                     Err(error) => Begun::Has(Err(store.failed(error))),
                 })
             },

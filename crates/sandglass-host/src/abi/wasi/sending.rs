@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::{HeaderMap, HeaderName, HeaderValue};
-use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use http_body_util::{BodyDataStream, BodyExt, StreamBody};
 use wasmtime_wasi_http::p3::bindings::http::types::ErrorCode;
@@ -89,7 +88,7 @@ fn from_wasi_request(
     let headers = header_texts(&head.headers);
     let (method, url) = (head.method.as_str(), head.uri.to_string());
     let request = if http_body::Body::is_end_stream(&body) {
-        Request::new(method, &url, headers, Bytes::new())
+        Request::without_redirects(method, &url, headers)
     } else {
         let unsent = |error: Error| HttpError::Transport(error.to_string());
         let charge = memory.charge(BODY_BYTES).map_err(|error| wasi_error(error.into()))?;

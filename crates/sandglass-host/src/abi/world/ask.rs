@@ -7,7 +7,6 @@ use wasmtime::Result;
 use super::interface::ask::{self, Answer, Error, ErrorKind, Until};
 use super::{object, scratch, telemetry};
 use crate::boundary::imports;
-use crate::store::RunStore;
 use sandglass_supervisor::capability::ask::{self as capability, Request as CapabilityRequest};
 
 imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
@@ -19,23 +18,17 @@ imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
                     Ok(wait) => wait,
                     Err(error) => return Ok(Some(Err(store.failed(error)))),
                 };
-                let Some(answer) = race.run(wait).await else { return Ok(None) };
-                Ok(Some(answered(store, answer)))
+                let Some(answered) = race.run(wait).await else { return Ok(None) };
+                Ok(Some(answered.map(answer).map_err(|error| store.failed(error))))
             }
         }
     }
 }
 
 /// The result of an ask, as components get it.
-pub(crate) fn answered(
-    store: &mut RunStore,
-    answered: Result<Answered, AskError>,
-) -> Result<Answer, Error> {
-    answered.map_err(|error| store.failed(error)).map(|answered| Answer {
-        sequence: answered.sequence.0,
-        state: answered.state,
-        fields: Value::from_iter(answered.fields).to_string(),
-    })
+pub(crate) fn answer(answered: Answered) -> Answer {
+    let fields = Value::from_iter(answered.fields).to_string();
+    Answer { sequence: answered.sequence.0, state: answered.state, fields }
 }
 
 pub(crate) fn to_request(request: ask::Request) -> Result<CapabilityRequest, AskError> {

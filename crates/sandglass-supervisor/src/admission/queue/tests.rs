@@ -121,6 +121,21 @@ fn an_asker_makes_room_and_comes_back_before_those_that_wait() {
 }
 
 #[test]
+fn an_asker_that_asks_again_before_it_is_back_makes_room_once_more() {
+    let mut queue = queue(bound(1, 9), FREE);
+    let any = integration("any", FREE);
+    let (asker, _) = admit(&mut queue, &any, "t");
+    let (first, _) = admit(&mut queue, &any, "t");
+    let (second, _) = admit(&mut queue, &any, "t");
+    assert_eq!(queue.begin_ask(asker), Ok(vec![first]));
+    assert!(!queue.end_ask(asker), "the first one still runs");
+    assert_eq!(queue.begin_ask(asker), Ok(Vec::new()));
+    assert_eq!(queue.leave(first), [second], "and not the asker");
+    assert!(!queue.end_ask(asker));
+    assert_eq!(queue.leave(second), [asker]);
+}
+
+#[test]
 fn more_askers_than_may_wait_are_refused_and_keep_running() {
     let mut queue = queue(bound(9, 9), FREE);
     let any = integration("any", FREE);

@@ -77,8 +77,8 @@ pub struct Request {
 /// The body of a request.
 pub(super) enum Body {
     Whole(Bytes),
-    /// A stream, which is sent once, so redirects are not followed; `None` afterwards. `length` is what
-    /// the guest has declared, in bytes.
+    /// A stream, which is sent once, so redirects are not followed; `None` afterwards, or if there is no
+    /// body. `length` is what the guest has declared, in bytes.
     Pieces {
         pieces: Option<Pieces>,
         length: Option<u64>,
@@ -203,6 +203,18 @@ impl Request {
         body: impl Into<Bytes>,
     ) -> Result<Self, String> {
         Self::of(method, url, headers, Body::Whole(body.into()))
+    }
+
+    /// Creates a request without a body, whose guest follows redirects itself.
+    ///
+    /// # Errors
+    /// As [`Request::new`].
+    pub fn without_redirects(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, String> {
+        Self::of(method, url, headers, Body::Pieces { pieces: None, length: None })
     }
 
     /// Creates a request with a streamed body. Redirects are not followed.

@@ -12,6 +12,7 @@ use sandglass_supervisor::capability::http::Pieces;
 use sandglass_supervisor::capability::streams::{self, BodyWriter};
 use sandglass_supervisor::covered;
 use sandglass_supervisor::functions::FunctionId;
+use sandglass_supervisor::host_memory::Charge;
 use tokio::sync::oneshot;
 use wasmtime::component::{
     Access, FutureConsumer, FutureReader, HasSelf, Resource, Source, StreamReader,
@@ -28,7 +29,7 @@ use crate::measured::Measured;
 use crate::store::RunStore;
 
 /// The store, in functions that make streams and futures.
-pub(super) type Accessed<'a> = Access<'a, RunStore, HasSelf<RunStore>>;
+pub(super) type StoreAccess<'a> = Access<'a, RunStore, HasSelf<RunStore>>;
 
 pub(super) fn bodies(store: &mut RunStore) -> &mut BTreeMap<u32, Body> {
     &mut store.wasi().bodies().of
@@ -48,13 +49,13 @@ pub(crate) struct Bodies {
 covered!(in Measured; Bodies: of);
 
 pub(super) enum Body {
-    /// Of the guest.
+    /// The guest writes it.
     Written {
         contents: Option<StreamReader<u8>>,
         trailers: Ended<Option<Resource<Trailers>>>,
         transmission: Transmission,
     },
-    /// Of a server.
+    /// A server has sent it.
     Received {
         /// `None` in a replay.
         received: Option<Received>,
@@ -62,17 +63,51 @@ pub(super) enum Body {
     },
 }
 
-/// Whether a request was sent, which its guest may wait for. It was if all clones are dropped.
+/// What a guest has written, with the charge for it, until it is read.
+pub(super) struct Held<T> {
+    value: T,
+    _charge: Option<Charge>,
+}
+
+/// An error of this host, whose texts are short.
+pub(super) const fn uncharged(code: ErrorCode) -> Held<ErrorCode> {
+    Held { value: code, _charge: None }
+}
+
+/// Charges the texts of a guest's error.
+fn hold(store: &RunStore, code: ErrorCode) -> Result<Held<ErrorCode>> {
+    let charge = store.guest().memory.charge(text_bytes(&code))?;
+    Ok(Held { value: code, _charge: Some(charge) })
+}
+
+/// The length of all texts in an error.
+fn text_bytes(code: &ErrorCode) -> u64 {
+    let text = match code {
+        ErrorCode::DnsError(payload) => &payload.rcode,
+        ErrorCode::TlsAlertReceived(payload) => &payload.alert_message,
+        ErrorCode::HttpRequestHeaderSize(Some(field))
+        | ErrorCode::HttpRequestTrailerSize(field)
+        | ErrorCode::HttpResponseHeaderSize(field)
+        | ErrorCode::HttpResponseTrailerSize(field) => &field.field_name,
+        ErrorCode::HttpResponseTransferCoding(text)
+        | ErrorCode::HttpResponseContentCoding(text)
+        | ErrorCode::InternalError(text) => text,
+        _ => return 0,
+    };
+    text.as_ref().map_or(0, |text| text.capacity() as u64)
+}
+
+/// The error of sending a request, which its guest may wait for. There is none if all clones are dropped.
 #[derive(Clone)]
-pub(super) struct Transmission(Arc<Mutex<Option<oneshot::Sender<ErrorCode>>>>);
+pub(super) struct Transmission(Arc<Mutex<Option<oneshot::Sender<Held<ErrorCode>>>>>);
 
 impl Transmission {
-    fn new() -> (Self, oneshot::Receiver<ErrorCode>) {
+    fn new() -> (Self, oneshot::Receiver<Held<ErrorCode>>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
     }
 
-    pub(super) fn failed(&self, code: ErrorCode) {
+    pub(super) fn failed(&self, code: Held<ErrorCode>) {
         if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // The guest may have dropped the future.
             let _ = sender.send(code);
@@ -80,7 +115,7 @@ impl Transmission {
     }
 }
 
-/// How much of the body of a request is there: it is complete after its contents and its trailers.
+/// Which parts of the body of a request have ended: it is complete after its contents and its trailers.
 #[derive(Default)]
 enum Progress {
     #[default]
@@ -118,7 +153,7 @@ impl BodyEnd for End {
     }
 
     fn failed(&mut self, error: ErrorCode) {
-        self.transmission.failed(error);
+        self.transmission.failed(uncharged(error));
     }
 }
 
@@ -152,7 +187,7 @@ impl FutureConsumer<RunStore> for End {
                 });
             }
             // Without its end, the body makes the request fail.
-            Some(Err(code)) => self.transmission.failed(code),
+            Some(Err(code)) => self.transmission.failed(hold(store.data(), code)?),
             None => {}
         }
         Poll::Ready(Ok(()))
@@ -160,12 +195,34 @@ impl FutureConsumer<RunStore> for End {
 }
 
 /// A body as its guest reads it: its contents, and then its trailers.
-pub(super) type Consumed = (StreamReader<u8>, Ended<Option<Resource<Trailers>>>);
+pub(super) type ReadableBody = (StreamReader<u8>, Ended<Option<Resource<Trailers>>>);
 
 type Outcome = Result<Option<Resource<Trailers>>, ErrorCode>;
 
+/// Passes on to the maker of a body whether it could be used.
+struct Consumption(Transmission);
+
+impl FutureConsumer<RunStore> for Consumption {
+    type Item = Result<(), ErrorCode>;
+
+    fn poll_consume(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        mut store: StoreContextMut<'_, RunStore>,
+        mut source: Source<'_, Self::Item>,
+        _finish: bool,
+    ) -> Poll<Result<()>> {
+        let mut consumed = None;
+        source.read(&mut store, &mut consumed)?;
+        if let Some(Err(code)) = consumed {
+            self.0.failed(hold(store.data(), code)?);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 /// Passes the trailers of a guest back to it.
-struct Forward(Option<oneshot::Sender<Outcome>>);
+struct Forward(Option<oneshot::Sender<Result<Option<Resource<Trailers>>, Held<ErrorCode>>>>);
 
 impl FutureConsumer<RunStore> for Forward {
     type Item = Outcome;
@@ -173,13 +230,17 @@ impl FutureConsumer<RunStore> for Forward {
     fn poll_consume(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-        store: StoreContextMut<'_, RunStore>,
+        mut store: StoreContextMut<'_, RunStore>,
         mut source: Source<'_, Outcome>,
         _finish: bool,
     ) -> Poll<Result<()>> {
         let mut outcome = None;
-        source.read(store, &mut outcome)?;
+        source.read(&mut store, &mut outcome)?;
         if let (Some(outcome), Some(forward)) = (outcome, self.0.take()) {
+            let outcome = match outcome {
+                Ok(trailers) => Ok(trailers),
+                Err(code) => Err(hold(store.data(), code)?),
+            };
             // The guest may have dropped its end.
             let _ = forward.send(outcome);
         }
@@ -195,19 +256,21 @@ impl BodyError for ErrorCode {
 
 /// Keeps the body of object `number`, and returns the future of whether it was sent.
 pub(super) fn keep(
-    store: &mut Accessed<'_>,
+    store: &mut StoreAccess<'_>,
     number: u32,
     contents: Option<StreamReader<u8>>,
     trailers: Ended<Option<Resource<Trailers>>>,
 ) -> Result<Ended<()>> {
     let (transmission, failed) = Transmission::new();
     bodies(store.get()).insert(number, Body::Written { contents, trailers, transmission });
-    FutureReader::new(store, async { Ok::<_, Error>(failed.await.map_or(Ok(()), Err)) })
+    FutureReader::new(store, async {
+        Ok::<_, Error>(failed.await.map_or(Ok(()), |held| Err(held.value)))
+    })
 }
 
 /// Executes a function that takes an object with its body.
 fn take<T: 'static>(
-    store: &mut Accessed<'_>,
+    store: &mut StoreAccess<'_>,
     function: FunctionId,
     object: Resource<T>,
 ) -> Result<Option<Body>> {
@@ -223,16 +286,15 @@ fn take<T: 'static>(
 
 /// Executes a function that returns the body of an object to the guest.
 pub(super) fn consume<T: 'static>(
-    mut store: Accessed<'_>,
+    mut store: StoreAccess<'_>,
     (function, read): (FunctionId, FunctionId),
     object: Resource<T>,
     mut consumed: Ended<()>,
-) -> Result<Consumed> {
+) -> Result<ReadableBody> {
     let body = take(&mut store, function, object)?;
-    // Nothing depends on whether the guest could use it.
-    consumed.close(&mut store)?;
     match body {
-        Some(Body::Written { contents, trailers, .. }) => {
+        Some(Body::Written { contents, trailers, transmission }) => {
+            consumed.pipe(&mut store, Consumption(transmission))?;
             let contents = match contents {
                 Some(contents) => contents,
                 None => StreamReader::new(&mut store, Empty)?,
@@ -241,11 +303,13 @@ pub(super) fn consume<T: 'static>(
             let (forward, forwarded) = oneshot::channel();
             trailers.pipe(&mut store, Forward(Some(forward)))?;
             let trailers = FutureReader::new(&mut store, async {
-                Ok::<_, Error>(forwarded.await.unwrap_or(Ok(None)))
+                Ok::<_, Error>(forwarded.await.unwrap_or(Ok(None)).map_err(|held| held.value))
             })?;
             Ok((contents, trailers))
         }
         Some(Body::Received { received, patience }) => {
+            // The server does not learn whether the guest could use it.
+            consumed.close(&mut store)?;
             let (failed, ended) = oneshot::channel();
             let body = ResponseBody::new(read, received, patience, failed);
             let body = StreamReader::new(&mut store, body)?;
@@ -260,7 +324,7 @@ pub(super) fn consume<T: 'static>(
 
 /// Executes the drop of an object, with its body.
 pub(super) fn drop_object<T: 'static>(
-    mut store: Accessed<'_>,
+    mut store: StoreAccess<'_>,
     function: FunctionId,
     object: Resource<T>,
 ) -> Result<()> {
@@ -277,7 +341,7 @@ pub(super) fn drop_object<T: 'static>(
 /// Connects the body of request `number` to what sends it: the pieces, if it has any, and whether it was
 /// sent.
 pub(super) fn begin_sending(
-    mut store: Accessed<'_>,
+    mut store: StoreAccess<'_>,
     write: FunctionId,
     number: u32,
 ) -> Result<(Option<Pieces>, Transmission)> {
