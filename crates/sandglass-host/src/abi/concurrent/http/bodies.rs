@@ -199,6 +199,9 @@ pub(super) type ReadableBody = (StreamReader<u8>, Ended<Option<Resource<Trailers
 
 type Outcome = Result<Option<Resource<Trailers>>, ErrorCode>;
 
+/// As [`Outcome`], with what is charged for an error.
+type HeldOutcome = Result<Option<Resource<Trailers>>, Held<ErrorCode>>;
+
 /// Passes on to the maker of a body whether it could be used.
 struct Consumption(Transmission);
 
@@ -222,7 +225,7 @@ impl FutureConsumer<RunStore> for Consumption {
 }
 
 /// Passes the trailers of a guest back to it.
-struct Forward(Option<oneshot::Sender<Result<Option<Resource<Trailers>>, Held<ErrorCode>>>>);
+struct Forward(Option<oneshot::Sender<HeldOutcome>>);
 
 impl FutureConsumer<RunStore> for Forward {
     type Item = Outcome;
