@@ -59,6 +59,7 @@ impl Guest for Handler {
             "wasi_upload" => wasi_http::upload(&config).await,
             "wasi_fail" => wasi_http::fail(&config).await,
             "wasi_alone" => wasi_http::alone().await,
+            "wasi_hoard" => wasi_http::hoard_errors().await,
             "hesitate" => outside::hesitate(&config).await,
             "upload" => outside::upload(&config).await,
             "denied" => outside::denied().await,

@@ -117,3 +117,16 @@ pub(crate) async fn alone() -> Answer {
     let body = String::from_utf8_lossy(&body?).into_owned();
     Ok(json!({ "status": status, "body": body, "dropped": dropped }))
 }
+
+/// Writes long errors as the trailers of responses that it consumes itself, and reads none.
+pub(crate) async fn hoard_errors() -> Answer {
+    let mut kept = Vec::new();
+    loop {
+        let (writer, ended) = wasip3::wit_future::new(|| Ok(None));
+        let (made, sent) = Response::new(Fields::new(), None, ended);
+        let (consumed, result) = wasip3::wit_future::new(|| Ok(()));
+        kept.push((Response::consume_body(made, result), consumed, sent));
+        let error = ErrorCode::InternalError(Some("x".repeat(1 << 20)));
+        writer.write(Err(error)).await.map_err(describe)?;
+    }
+}
