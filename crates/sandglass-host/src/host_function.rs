@@ -9,6 +9,7 @@
 mod blocking;
 mod call;
 mod dynamic;
+mod executing;
 mod signature;
 mod typed;
 mod value;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use wasmtime::component::Val;
 
-use super::typed::{Link, execute, execute_beside};
+use super::executing::{execute, execute_beside};
+use super::typed::Link;
 use super::value::{Type, Value};
 use super::{Body, HostCall, HostError, HostFunction, Linked, Signature};
 use sandglass_supervisor::secret::Answer;
