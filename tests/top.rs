@@ -76,7 +76,7 @@ fn without_a_terminal_one_snapshot_is_printed() {
     sandglass(&[&"top", &up.url]).exits(0).says("no handler is in flight");
     up.wait("a%E2%80%AEb");
     // Until the guest has come to its call.
-    binary::until(|| sandglass(&[&"top", &up.url, &"--once"]).out.contains("poll_oneoff"));
+    binary::until(|| sandglass(&[&"top", &up.url, &"--once"]).out.contains(POLL.split_at(20).0));
     let said = sandglass(&[&"top", &format!("{}/", up.url)]).exits(0);
     let line = said.out.lines().find(|line| line.contains("Waiter/")).expect("it is in flight");
     assert!(line.contains("Wait") && line.contains("██████████"), "{line}");

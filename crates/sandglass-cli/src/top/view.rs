@@ -185,7 +185,7 @@ impl View<'_> {
             span(if is_low { Tone::Bad } else { Tone::Doubtful }, bar),
             Span::raw(format!(
                 " {left:>9} {} {:>9}",
-                fit_end(&handler.activity(), widths.doing),
+                fit_activity(&handler.activity(), widths.doing),
                 waits.map(format_duration).unwrap_or_default()
             )),
         ];
@@ -309,20 +309,18 @@ fn bar(left_ms: i64, has_ms: u64) -> (String, bool) {
     (bar, left.saturating_mul(5) < has_ms)
 }
 
-/// As [`fit`], but cut at its start: the end of a function's name, and how many more calls are in flight,
-/// say more than its package.
-fn fit_end(text: &str, columns: usize) -> String {
-    let text = printable(text);
-    let excess = text.width().saturating_sub(columns);
-    if excess == 0 {
-        return fit(&text, columns);
+/// As [`fit`], for what a handler does: how many more calls are in flight is not cut.
+fn fit_activity(activity: &str, columns: usize) -> String {
+    match activity.rsplit_once(" +") {
+        Some((name, more))
+            if printable(activity).width() > columns
+                && more.bytes().all(|digit| digit.is_ascii_digit()) =>
+        {
+            let more = format!(" +{more}");
+            fit(name, columns.saturating_sub(more.len())) + &more
+        }
+        _ => fit(activity, columns),
     }
-    let mut width = 0;
-    let end = text.chars().skip_while(|c| {
-        width += c.width().unwrap_or(0);
-        width <= excess + 1
-    });
-    fit(&std::iter::once('…').chain(end).collect::<String>(), columns)
 }
 
 /// Foreign text in exactly this many columns, cut or padded. ratatui cuts too, but without the

@@ -3,9 +3,9 @@
 use wasmtime::StoreContextMut;
 use wasmtime::component::Accessor;
 
+use super::Linked;
 use super::typed::Returned;
 use super::value::{Value, Wire};
-use super::Linked;
 use crate::abi::concurrent::{self, Begun};
 use crate::abi::passed::Passed;
 use crate::boundary;
