@@ -50,7 +50,8 @@ mod other_signatures {
     #[handler]
     async fn asynchronous(context: &Context) -> Result<Value, Failure> {
         let url = context.required_config("url")?;
-        let (first, second) = (http::Request::get(url).await?, http::Request::get(url).await?);
+        let get = || http::Request::get(url).into_future();
+        let (first, second) = futures_util::future::try_join(get(), get()).await?;
         timer::sleep(Duration::from_secs(3600)).await;
         let asked = ask::Request::new("Tool", "1", "Use").await.is_err();
         Ok(json!({ "statuses": [first.status(), second.status()], "asked": asked }))
