@@ -2,20 +2,20 @@
 //! the one that sends it or returns its body to the guest.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sandglass_supervisor::capability::http::HttpError;
-use sandglass_supervisor::capability::http::Pieces;
+use sandglass_supervisor::capability::http::{HttpError, Pieces};
 use sandglass_supervisor::capability::streams::{self, BodyWriter};
 use sandglass_supervisor::covered;
 use sandglass_supervisor::functions::FunctionId;
 use sandglass_supervisor::host_memory::Charge;
 use tokio::sync::oneshot;
 use wasmtime::component::{
-    Access, FutureConsumer, FutureReader, HasSelf, Resource, Source, StreamReader,
+    Access, FutureConsumer, FutureReader, HasSelf, Lift, Resource, Source, StreamReader,
 };
 use wasmtime::{Error, Result, StoreContextMut};
 use wasmtime_wasi_http::p3::bindings::http::types::{ErrorCode, Trailers};
@@ -63,21 +63,21 @@ pub(super) enum Body {
     },
 }
 
-/// What a guest has written, with the charge for it, until it is read.
-pub(super) struct Held<T> {
-    value: T,
+/// An error, with the charge for its texts, until the guest reads it.
+pub(super) struct HeldError {
+    code: ErrorCode,
     _charge: Option<Charge>,
 }
 
 /// An error of this host, whose texts are short.
-pub(super) const fn uncharged(code: ErrorCode) -> Held<ErrorCode> {
-    Held { value: code, _charge: None }
+pub(super) const fn uncharged(code: ErrorCode) -> HeldError {
+    HeldError { code, _charge: None }
 }
 
 /// Charges the texts of a guest's error.
-fn hold(store: &RunStore, code: ErrorCode) -> Result<Held<ErrorCode>> {
+fn hold(store: &RunStore, code: ErrorCode) -> Result<HeldError> {
     let charge = store.guest().memory.charge(text_bytes(&code))?;
-    Ok(Held { value: code, _charge: Some(charge) })
+    Ok(HeldError { code, _charge: Some(charge) })
 }
 
 /// The length of all texts in an error.
@@ -99,15 +99,15 @@ fn text_bytes(code: &ErrorCode) -> u64 {
 
 /// The error of sending a request, which its guest may wait for. There is none if all clones are dropped.
 #[derive(Clone)]
-pub(super) struct Transmission(Arc<Mutex<Option<oneshot::Sender<Held<ErrorCode>>>>>);
+pub(super) struct Transmission(Arc<Mutex<Option<oneshot::Sender<HeldError>>>>);
 
 impl Transmission {
-    fn new() -> (Self, oneshot::Receiver<Held<ErrorCode>>) {
+    fn new() -> (Self, oneshot::Receiver<HeldError>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
     }
 
-    pub(super) fn failed(&self, code: Held<ErrorCode>) {
+    pub(super) fn failed(&self, code: HeldError) {
         if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // The guest may have dropped the future.
             let _ = sender.send(code);
@@ -157,22 +157,12 @@ impl BodyEnd for End {
     }
 }
 
-impl FutureConsumer<RunStore> for End {
-    type Item = Outcome;
-
-    fn poll_consume(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        mut store: StoreContextMut<'_, RunStore>,
-        mut source: Source<'_, Self::Item>,
-        _finish: bool,
-    ) -> Poll<Result<()>> {
-        let mut trailers = None;
-        source.read(&mut store, &mut trailers)?;
-        match trailers {
-            Some(Ok(trailers)) => {
+impl End {
+    /// The guest has written the trailers, or why there are none.
+    fn trailers(&self, store: &mut RunStore, outcome: Outcome) -> Result<()> {
+        match outcome {
+            Ok(trailers) => {
                 if let Some(trailers) = trailers {
-                    let store = store.data_mut();
                     let number = trailers.rep();
                     // In a replay, nothing is in the table.
                     let _ = store.wasi().table().delete(trailers);
@@ -187,10 +177,9 @@ impl FutureConsumer<RunStore> for End {
                 });
             }
             // Without its end, the body makes the request fail.
-            Some(Err(code)) => self.transmission.failed(hold(store.data(), code)?),
-            None => {}
+            Err(code) => self.transmission.failed(hold(store, code)?),
         }
-        Poll::Ready(Ok(()))
+        Ok(())
     }
 }
 
@@ -200,52 +189,38 @@ pub(super) type ReadableBody = (StreamReader<u8>, Ended<Option<Resource<Trailers
 type Outcome = Result<Option<Resource<Trailers>>, ErrorCode>;
 
 /// As [`Outcome`], with what is charged for an error.
-type HeldOutcome = Result<Option<Resource<Trailers>>, Held<ErrorCode>>;
+type HeldOutcome = Result<Option<Resource<Trailers>>, HeldError>;
 
-/// Passes on to the maker of a body whether it could be used.
-struct Consumption(Transmission);
+/// Passes what a guest writes to a future to a function.
+struct OnValue<T, F> {
+    pass: Option<F>,
+    value: PhantomData<fn(T)>,
+}
 
-impl FutureConsumer<RunStore> for Consumption {
-    type Item = Result<(), ErrorCode>;
-
-    fn poll_consume(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        mut store: StoreContextMut<'_, RunStore>,
-        mut source: Source<'_, Self::Item>,
-        _finish: bool,
-    ) -> Poll<Result<()>> {
-        let mut consumed = None;
-        source.read(&mut store, &mut consumed)?;
-        if let Some(Err(code)) = consumed {
-            self.0.failed(hold(store.data(), code)?);
-        }
-        Poll::Ready(Ok(()))
+impl<T, F: FnOnce(&mut RunStore, T) -> Result<()>> OnValue<T, F> {
+    fn new(pass: F) -> Self {
+        Self { pass: Some(pass), value: PhantomData }
     }
 }
 
-/// Passes the trailers of a guest back to it.
-struct Forward(Option<oneshot::Sender<HeldOutcome>>);
-
-impl FutureConsumer<RunStore> for Forward {
-    type Item = Outcome;
+impl<T, F> FutureConsumer<RunStore> for OnValue<T, F>
+where
+    T: Lift + Send + 'static,
+    F: FnOnce(&mut RunStore, T) -> Result<()> + Send + Unpin + 'static,
+{
+    type Item = T;
 
     fn poll_consume(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
         mut store: StoreContextMut<'_, RunStore>,
-        mut source: Source<'_, Outcome>,
+        mut source: Source<'_, T>,
         _finish: bool,
     ) -> Poll<Result<()>> {
-        let mut outcome = None;
-        source.read(&mut store, &mut outcome)?;
-        if let (Some(outcome), Some(forward)) = (outcome, self.0.take()) {
-            let outcome = match outcome {
-                Ok(trailers) => Ok(trailers),
-                Err(code) => Err(hold(store.data(), code)?),
-            };
-            // The guest may have dropped its end.
-            let _ = forward.send(outcome);
+        let mut value = None;
+        source.read(&mut store, &mut value)?;
+        if let (Some(value), Some(pass)) = (value, self.pass.take()) {
+            pass(store.data_mut(), value)?;
         }
         Poll::Ready(Ok(()))
     }
@@ -267,7 +242,7 @@ pub(super) fn keep(
     let (transmission, failed) = Transmission::new();
     bodies(store.get()).insert(number, Body::Written { contents, trailers, transmission });
     FutureReader::new(store, async {
-        Ok::<_, Error>(failed.await.map_or(Ok(()), |held| Err(held.value)))
+        Ok::<_, Error>(failed.await.map_or(Ok(()), |held| Err(held.code)))
     })
 }
 
@@ -297,16 +272,32 @@ pub(super) fn consume<T: 'static>(
     let body = take(&mut store, function, object)?;
     match body {
         Some(Body::Written { contents, trailers, transmission }) => {
-            consumed.pipe(&mut store, Consumption(transmission))?;
+            // The maker of the body learns whether it could be used.
+            let used = OnValue::new(move |store: &mut RunStore, used: Result<(), ErrorCode>| {
+                if let Err(code) = used {
+                    transmission.failed(hold(store, code)?);
+                }
+                Ok(())
+            });
+            consumed.pipe(&mut store, used)?;
             let contents = match contents {
                 Some(contents) => contents,
                 None => StreamReader::new(&mut store, Empty)?,
             };
             // Wasm does not let a guest read what it writes of this type itself.
-            let (forward, forwarded) = oneshot::channel();
-            trailers.pipe(&mut store, Forward(Some(forward)))?;
+            let (forward, forwarded) = oneshot::channel::<HeldOutcome>();
+            let written = OnValue::new(move |store: &mut RunStore, outcome: Outcome| {
+                let outcome = match outcome {
+                    Ok(trailers) => Ok(trailers),
+                    Err(code) => Err(hold(store, code)?),
+                };
+                // The guest may have dropped its end.
+                let _ = forward.send(outcome);
+                Ok(())
+            });
+            trailers.pipe(&mut store, written)?;
             let trailers = FutureReader::new(&mut store, async {
-                Ok::<_, Error>(forwarded.await.unwrap_or(Ok(None)).map_err(|held| held.value))
+                Ok::<_, Error>(forwarded.await.unwrap_or(Ok(None)).map_err(|held| held.code))
             })?;
             Ok((contents, trailers))
         }
@@ -361,6 +352,9 @@ pub(super) fn begin_sending(
         let consumer = RequestBody::new(write, writer, end.clone(), store.get());
         contents.pipe(&mut store, consumer)?;
     }
-    trailers.pipe(&mut store, end)?;
+    trailers.pipe(
+        &mut store,
+        OnValue::new(move |store: &mut RunStore, outcome| end.trailers(store, outcome)),
+    )?;
     Ok((has_contents.then_some(pieces), transmission))
 }
