@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay};
+use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay, Replayed};
 use sandglass_host::{
     Answer, Answered, Ask, AskError, Asks, Context, Dispatch, DispatchDeadline, Host, Lease,
     Manifest, RecordingLimits, RunNow, Settings, StopHandle,
@@ -82,6 +82,13 @@ fn whole(report: &RunReport) -> Arc<[u8]> {
         Some(Recording::Whole(bytes)) => Arc::clone(bytes),
         other => panic!("{other:?}"),
     }
+}
+
+/// Replays a handler run of the sample guest.
+async fn replay(host: &Host, report: &RunReport) -> Replayed {
+    let run = RecordedRun::read(whole(report)).expect("a recording");
+    let guest = host.load_for_replay(TASKS, &run).expect("the guest");
+    host.replay(&guest, Replay::new(&run, &RecordedEnd::from(report))).await.expect("replayed")
 }
 
 #[tokio::test]
@@ -181,10 +188,7 @@ async fn check_that_calls_wait_for_the_lease(does: &str, send: &str) {
     let report = within(running).await.expect("no panic");
     assert_eq!((report.dying_span.as_deref(), &report.dying_call), (Some(&*parked), &None));
     assert_eq!(server.requests().len(), 2, "those from before");
-    let run = RecordedRun::read(whole(&report)).expect("a recording");
-    let guest = host.load_for_replay(TASKS, &run).expect("the guest");
-    let end = RecordedEnd::from(&report);
-    let replayed = host.replay(&guest, Replay::new(&run, &end)).await.expect("replayed");
+    let replayed = replay(&host, &report).await;
     assert_eq!(replayed.divergence, None);
 }
 
@@ -275,11 +279,7 @@ async fn execute_and_replay(budget: impl Fn(u64) -> Duration) -> Vec<(u64, RunRe
         for (seed, running) in few.iter().zip(runs) {
             let report = within(running).await.expect("no panic");
             if report.started_at.is_some() {
-                let run = RecordedRun::read(whole(&report)).expect("a recording");
-                let guest = host.load_for_replay(TASKS, &run).expect("the guest");
-                let end = RecordedEnd::from(&report);
-                let replayed =
-                    host.replay(&guest, Replay::new(&run, &end)).await.expect("replayed");
+                let replayed = replay(&host, &report).await;
                 assert_eq!(replayed.divergence, None, "seed {seed}: {report:?}");
                 assert_eq!(replayed.calls, report.host_calls.count, "seed {seed}: {report:?}");
             }
@@ -487,10 +487,7 @@ async fn a_step_of_a_body_that_is_cancelled_loses_nothing_and_sends_nothing_twic
         within(serving).await.expect("it served");
         let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
         assert_eq!(completion.result["params"], *expected);
-        let run = RecordedRun::read(whole(&report)).expect("a recording");
-        let guest = host.load_for_replay(TASKS, &run).expect("the guest");
-        let end = RecordedEnd::from(&report);
-        let replayed = host.replay(&guest, Replay::new(&run, &end)).await.expect("replayed");
+        let replayed = replay(&host, &report).await;
         assert_eq!(replayed.divergence, None);
     }
 }
