@@ -69,6 +69,27 @@ fn a_module_that_compiles_with_too_much_memory_ends_with_125() {
 }
 
 #[test]
+fn a_guest_is_compiled_once_for_all_commands_that_keep_compiled_code() {
+    let folder = Folder::new();
+    let guest = folder.write(
+        "guest.wat",
+        std::fs::read(fixture("wat/finds_its_data_untouched.wat")).expect("there"),
+    );
+    let (kept, empty) = (folder.path("kept"), folder.path("empty"));
+    sandglass(&[&"run", &guest, &"--compiled-cache", &kept]).exits(0);
+    // Not even the process that would compile it starts within this time.
+    let hurried: [&dyn AsRef<std::ffi::OsStr>; 2] = [&"--compile-timeout", &"1ms"];
+    let with = |command: &str, cache| {
+        let [flag, time] = hurried;
+        sandglass(&[&command, &guest, &"--compiled-cache", cache, flag, time])
+    };
+    with("run", &kept).exits(0);
+    with("inspect", &kept).exits(0);
+    with("check", &kept).exits(0);
+    with("run", &empty).exits(125).says("compile_limit");
+}
+
+#[test]
 fn invalid_compile_limits_are_refused() {
     for (flag, value) in [("--compile-timeout", "0s"), ("--compile-memory", "1MiB")] {
         sandglass(&[&"check", &"x.wasm", &flag, &value]).exits(2).says(flag);

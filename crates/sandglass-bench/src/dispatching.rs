@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
-use crate::bench_host::{BenchHost, LONG, SECRET, one_thread, one_worker};
+use crate::bench_host::{BenchHost, LONG, SECRET, cores, one_thread, one_worker};
 use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
 use crate::plain::{Plain, PlainComponent, PlainTasks, Pool};
@@ -39,8 +39,12 @@ pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
             Box::new(|until, samples| {
                 rate(samples, || embedder.block_on(many_in_flight(&host, until)))
             }),
-            Box::new(|until, samples| rate(samples, || on_threads(&best, until))),
-            Box::new(|until, samples| rate(samples, || on_threads(&default, until))),
+            Box::new(|until, samples| {
+                rate(samples, || on_threads(THREADS, until, || plainly(&best)))
+            }),
+            Box::new(|until, samples| {
+                rate(samples, || on_threads(THREADS, until, || plainly(&default)))
+            }),
         ],
     )?;
     let figure = Figure::of(&host, Unit::Nanoseconds).with_baseline(&best).with_ratio_goal(1.25);
@@ -51,6 +55,10 @@ pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
         1.0,
         vs_default,
     ))
+}
+
+fn plainly(plain: &Plain) -> Result<(), Failure> {
+    Ok(plain.dispatch().map(drop)?)
 }
 
 /// Adds one sample: the time of `work` divided by the number of dispatches that it returns.
@@ -84,26 +92,65 @@ pub(crate) async fn many_in_flight(host: &BenchHost, until: Monotonic) -> Result
     Ok(all)
 }
 
-fn on_threads(plain: &Plain, until: Monotonic) -> Result<u64, Failure> {
+/// Calls `dispatch` on each of `threads` threads until the given moment, and returns how often.
+fn on_threads(
+    threads: usize,
+    until: Monotonic,
+    dispatch: impl Fn() -> Result<(), Failure> + Sync,
+) -> Result<u64, Failure> {
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..THREADS)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut done = 0;
-                    while now() < until {
-                        plain.dispatch()?;
-                        done += 1;
-                    }
-                    Ok::<u64, Failure>(done)
-                })
-            })
-            .collect();
+        let work = || {
+            let mut done = 0;
+            while now() < until {
+                dispatch()?;
+                done += 1;
+            }
+            Ok::<u64, Failure>(done)
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let mut all = 0;
         for worker in workers {
-            all += worker.join().map_err(|_| "a thread of plain dispatches panicked")??;
+            all += worker.join().map_err(|_| "a thread of dispatches panicked")??;
         }
         Ok(all)
     })
+}
+
+/// Time per dispatch in place from as many threads as cores: one sample for each turn. The baseline is
+/// plain Wasmtime on as many threads; the goal compares with the same host on one thread.
+pub(crate) fn inline_threads(effort: Effort) -> Result<Figure, Failure> {
+    /// How many times the rate of one thread is the goal, with `threads` threads: 1.8 with two.
+    fn least_gain(threads: usize) -> f64 {
+        0.9 * threads as f64
+    }
+    let threads = cores();
+    let host = BenchHost::new(guests::ANSWERS)?;
+    // Each thread polls its own dispatch; this runtime only lets them do so at the same time.
+    let embedder = one_worker()?;
+    let plain = Plain::new(guests::ANSWERS, Pool::Best)?;
+    let in_place = || embedder.block_on(host.complete_in_place());
+    let plainly = || plainly(&plain);
+    let [many, one, plain_many, plain_one] = by_turns(
+        rounds(effort),
+        [
+            Box::new(|until, samples| rate(samples, || on_threads(threads, until, in_place))),
+            Box::new(|until, samples| rate(samples, || on_threads(1, until, in_place))),
+            Box::new(|until, samples| rate(samples, || on_threads(threads, until, plainly))),
+            Box::new(|until, samples| rate(samples, || on_threads(1, until, plainly))),
+        ],
+    )?;
+    let gain = |many: &Samples, one: &Samples| one.quantiles().p50 / many.quantiles().p50;
+    let figure = Figure::of(&many, Unit::Nanoseconds).with_baseline(&plain_many);
+    Ok(figure
+        .with("threads", threads)
+        .with("one_thread", rounded(one.quantiles().p50))
+        .with("gain", rounded(gain(&many, &one)))
+        .with("baseline_gain", rounded(gain(&plain_many, &plain_one)))
+        .with_goal(
+            "time relative to one thread",
+            1.0 / least_gain(threads),
+            1.0 / gain(&many, &one),
+        ))
 }
 
 /// Dispatches one at a time, in place on the caller's task: one sample for each dispatch. A second

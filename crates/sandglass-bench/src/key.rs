@@ -39,6 +39,7 @@ macro_rules! keys {
 keys! {
     DispatchThroughput "dispatch_throughput" "isolated dispatch, 64 in flight on 2 threads";
     DispatchInline "dispatch_inline" "isolated dispatch, one at a time, in place on the caller's task";
+    DispatchInlineThreads "dispatch_inline_threads" "the same from as many threads as cores, beside one thread";
     DispatchExecutor "dispatch_executor" "isolated dispatch, one at a time, on the host's executor";
     DispatchComponent "dispatch_component" "isolated dispatch of a component, one at a time, in place";
     DispatchComponentAsync "dispatch_component_async" "the same of an asynchronous component, whose host call is asynchronous";

@@ -100,6 +100,7 @@ fn measure(key: Key, effort: Effort, program: Option<&Path>) -> Result<Figure, F
     match key {
         Key::DispatchThroughput => dispatching::throughput(effort),
         Key::DispatchInline => dispatching::inline(effort),
+        Key::DispatchInlineThreads => dispatching::inline_threads(effort),
         Key::DispatchExecutor => dispatching::executor(effort),
         Key::DispatchComponent => dispatching::component(effort),
         Key::DispatchComponentAsync => dispatching::component_async(effort),

@@ -1,6 +1,7 @@
-//! The flags that limit the compilation of modules, and the hidden command that compiles one in a
-//! process of its own.
+//! The flags about the compilation of modules, and the hidden command that compiles one in a process
+//! of its own.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sandglass_host::{CompileHelper, CompileLimits};
@@ -33,6 +34,49 @@ impl Arguments {
     pub(crate) fn helper(self) -> CompileHelper {
         helper().limits(self.limits(CompileLimits::default()))
     }
+}
+
+/// The flags of a command that keeps compiled code for the next process.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct CachedArguments {
+    /// Keep compiled code in this folder, so that slow compilations happen once [default: in the
+    /// user's cache folder]
+    #[arg(long, value_name = "FOLDER")]
+    compiled_cache: Option<PathBuf>,
+    #[command(flatten)]
+    limits: Arguments,
+}
+
+impl CachedArguments {
+    /// Builds a host by `build`, which keeps compiled code in the folder that it gets: the one that the
+    /// flags name, or else that of the user if it is usable.
+    ///
+    /// # Errors
+    /// As `build`.
+    pub(crate) fn build<T, E>(
+        &self,
+        build: impl Fn(Option<PathBuf>, CompileHelper) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let build = |folder| build(folder, self.limits.helper());
+        if let Some(folder) = &self.compiled_cache {
+            return build(Some(folder.clone()));
+        }
+        match user_cache().map(|folder| build(Some(folder))) {
+            Some(Ok(built)) => Ok(built),
+            Some(Err(_)) | None => build(None),
+        }
+    }
+}
+
+/// A folder for compiled code in the user's cache folder (XDG Base Directory Specification).
+fn user_cache() -> Option<PathBuf> {
+    let named = |variable| std::env::var_os(variable).map(PathBuf::from);
+    let caches = named("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
+    let caches = caches.or_else(|| named("HOME").map(|home| home.join(".cache")))?;
+    let ours = caches.join("sandglass");
+    // The host creates the folder in it.
+    std::fs::create_dir_all(&ours).ok()?;
+    Some(ours.join("compiled"))
 }
 
 /// This program as a compile helper.

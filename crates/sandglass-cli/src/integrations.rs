@@ -17,13 +17,13 @@ use crate::compiling;
 /// Checks modules in a host, which is created for the first of them.
 #[derive(Debug, Default)]
 pub(crate) struct Integrations {
-    compiling: compiling::Arguments,
+    compiling: compiling::CachedArguments,
     host: Option<Host>,
 }
 
 impl Integrations {
     /// Limits the compilation of each module by `compiling`.
-    pub(crate) fn new(compiling: compiling::Arguments) -> Self {
+    pub(crate) fn new(compiling: compiling::CachedArguments) -> Self {
         Self { compiling, ..Self::default() }
     }
 
@@ -147,7 +147,7 @@ impl Integrations {
     fn host(&mut self) -> anyhow::Result<&Host> {
         Ok(match &mut self.host {
             Some(host) => host,
-            none => none.insert(host(self.compiling)?),
+            none => none.insert(host(&self.compiling)?),
         })
     }
 }
@@ -177,14 +177,17 @@ fn findings(error: manifest::Error) -> anyhow::Result<Vec<Finding>> {
 }
 
 /// A host for checks, whose limits no manifest exceeds.
-pub(crate) fn host(compiling: compiling::Arguments) -> anyhow::Result<Host> {
+pub(crate) fn host(compiling: &compiling::CachedArguments) -> anyhow::Result<Host> {
     let settings = Settings {
         max_runs: 1,
         guest_threads: 1,
         max_memory_bytes: u64::from(u32::MAX) + 1,
         ..Settings::default()
     };
-    let host = Host::builder().settings(settings).compile_in(compiling.helper()).build();
+    let host = compiling.build(|compiled_cache_dir, helper| {
+        let settings = Settings { compiled_cache_dir, ..settings.clone() };
+        Host::builder().settings(settings).compile_in(helper).build()
+    });
     host.context("can't start a host to check modules")
 }
 

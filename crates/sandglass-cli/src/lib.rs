@@ -32,7 +32,7 @@ mod wait;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use sandglass_telemetry::logs;
 
 use command::Command;
@@ -46,6 +46,12 @@ use terminal::printable_lines;
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+}
+
+/// The command line, for its manual pages and the completions of shells.
+#[must_use]
+pub fn command_line() -> clap::Command {
+    Arguments::command()
 }
 
 /// Executes the command that the arguments of this process name.

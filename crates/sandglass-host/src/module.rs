@@ -3,6 +3,7 @@
 
 mod cache;
 pub(crate) mod component;
+mod context_page;
 pub(crate) mod core_module;
 mod in_progress;
 pub(crate) mod node_pack;
@@ -230,6 +231,7 @@ pub(crate) fn compile(
     let hash = ModuleHash::of(bytes);
     let symbols = Symbols::of(hash, &binary);
     symbols::hide_names(&mut binary);
+    let has_context_page = add_context_page(&mut binary);
     let (engine, target) = (&sandbox.engine, sandbox.kind.target);
     let source = Source { engine, target, hash, binary: &binary, compiling };
     let (code, needs) = match Kind::of(&binary) {
@@ -238,7 +240,7 @@ pub(crate) fn compile(
             (Code::NodePack(pack), needs)
         }
         Kind::CoreModule => {
-            let (module, needs) = core_module::compile(&sandbox, &source)?;
+            let (module, needs) = core_module::compile(&sandbox, &source, has_context_page)?;
             (Code::Module(module), needs)
         }
         Kind::Component => {
@@ -268,6 +270,14 @@ pub(crate) fn compile(
     })
 }
 
+/// Adds the page for its context to the memory of `binary`, if it is a core module to which the host
+/// can add it, and returns whether it did.
+fn add_context_page(binary: &mut [u8]) -> bool {
+    Kind::of(binary) == Kind::CoreModule
+        && !node_pack::is_node_pack(binary)
+        && context_page::add(binary)
+}
+
 /// Most stacks of one handler run: more than components of toolchains have instances, and 128 MiB if a
 /// guest fills all of them, which no limit counts.
 const STACKS_MAX: u64 = 256;
@@ -291,6 +301,8 @@ pub(crate) fn engine_for(kind: EngineKind, bytes: &[u8], slot_memory_bytes: u64)
     let Ok(binary) = structure::to_binary(bytes) else { return kind };
     let (concurrency, fits) = match Kind::of(&binary) {
         Kind::CoreModule => {
+            let mut binary = binary.into_owned();
+            add_context_page(&mut binary);
             let fits = !node_pack::is_node_pack(&binary)
                 && !is_too_large_for_slot(&binary, slot_memory_bytes);
             (Concurrency::OneCall, fits)
@@ -486,8 +498,9 @@ mod tests {
         let sandbox = testing::sandbox(&settings);
         let tables = |count| "(table 1 funcref)".repeat(count);
         for (rest, too_large) in [
-            ("(memory (export \"memory\") 16)".to_owned(), false),
-            ("(memory (export \"memory\") 17)".to_owned(), true),
+            // With the page for the context.
+            ("(memory (export \"memory\") 15)".to_owned(), false),
+            ("(memory (export \"memory\") 16)".to_owned(), true),
             ("(memory (export \"memory\") 1) (table 100000 funcref)".to_owned(), false),
             ("(memory (export \"memory\") 1) (table 100001 funcref)".to_owned(), true),
             (format!("(memory (export \"memory\") 1) {}", tables(4)), false),

@@ -18,6 +18,14 @@ impl<T: Clone + Send + Sync + 'static> ComputedOnce<T> {
         Self { value: Mutex::new(None), is_kept }
     }
 
+    /// The value, if it is computed and kept.
+    pub(crate) fn present(&self) -> Option<T> {
+        // As below.
+        let present = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = present.as_ref()?.borrow();
+        value.as_ref().filter(|value| (self.is_kept)(value)).cloned()
+    }
+
     /// The value that the first `make` computes; `None` if that panicked. Dropping this ends the
     /// wait, but not the computation. Needs a tokio runtime.
     pub(crate) async fn value(&self, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {

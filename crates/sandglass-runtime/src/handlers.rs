@@ -89,7 +89,7 @@ pub struct HandlerRun {
     /// The entity.
     pub entity: EntityRef,
     /// Its record: integration, module, action, state, variables, budget.
-    pub dispatched: Dispatched,
+    pub dispatched: Arc<Dispatched>,
     /// The fields of the entity when it was dispatched.
     pub fields: Fields,
     /// The tenant of the entity.

@@ -228,7 +228,7 @@ fn module_name(run: &HandlerRun) -> Result<Cow<'_, str>, Rejection> {
 
 /// The fields of the entity as its handler sees them.
 fn fields(run: &HandlerRun) -> Map<String, Value> {
-    let Dispatched { state, variables, .. } = &run.dispatched;
+    let Dispatched { state, variables, .. } = &*run.dispatched;
     // Variables come last: a parameter of the name of a variable may have set it, or not.
     let mut fields: Map<String, Value> =
         run.fields.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
@@ -241,7 +241,7 @@ fn fields(run: &HandlerRun) -> Map<String, Value> {
 /// The state of the entity as its handler sees it. Guests of early versions find there, too, what
 /// failed before.
 fn entity_state(run: &HandlerRun, recovery: Option<&Value>) -> Value {
-    let Dispatched { state, variables, .. } = &run.dispatched;
+    let Dispatched { state, variables, .. } = &*run.dispatched;
     let of = |is_of_kind: fn(&Value) -> bool| -> Map<String, Value> {
         variables.iter().filter(|(_, value)| is_of_kind(value)).map(owned).collect()
     };

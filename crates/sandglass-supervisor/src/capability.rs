@@ -39,7 +39,6 @@ use serde_json::Value;
 
 use crate::dispatch::Dispatch;
 use crate::host_memory::HostMemory;
-use crate::lease::Lease;
 use crate::measured;
 use crate::origin::CallOrigin;
 use crate::run::Run;
@@ -48,7 +47,7 @@ use cache::{Cache, CacheView, Scope};
 use context::RunContext;
 use exchanges::Exchanges;
 use fields::Fields;
-use http::{Destinations, HttpClient, NetworkClient, Sender};
+use http::{Destinations, HttpClient, NoClient, Sender};
 use log::GuestLog;
 use meter::Meter;
 use named_streams::Streams;
@@ -160,7 +159,7 @@ impl Grants {
             destinations: Destinations::default(),
             spans: Vec::new(),
             secrets: Arc::new(FixedSecrets::default()),
-            http: Arc::new(NetworkClient::new(0, Lease::default())),
+            http: Arc::new(NoClient),
             fails_if_denied: false,
             response_bytes: 0,
             scratch_bytes: 0,

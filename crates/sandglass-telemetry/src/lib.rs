@@ -6,10 +6,16 @@
 //!
 //! Start with [`table`], which lists every metric, and [`trace`], which starts spans whose ids are
 //! decided beforehand. [`Telemetry`] bundles both for a host or a runtime.
+//!
+//! The features `prometheus`, `otlp` and `logs` are enabled by default; without them, an embedder
+//! compiles no exporter.
 
+#[cfg(feature = "logs")]
 pub mod logs;
 pub mod metrics;
+#[cfg(feature = "otlp")]
 pub mod otlp;
+#[cfg(feature = "prometheus")]
 pub mod prometheus;
 pub mod table;
 pub mod trace;

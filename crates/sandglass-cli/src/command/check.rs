@@ -46,12 +46,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
-    compiling: compiling::Arguments,
+    compiling: compiling::CachedArguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let output = Output::new();
-    let mut integrations = Integrations::new(arguments.compiling);
+    let mut integrations = Integrations::new(arguments.compiling.clone());
     let strictness = if arguments.strict { Strictness::Strict } else { Strictness::AsDeclared };
     let mut all = Vec::new();
     let mut exit = Exit::Ok;

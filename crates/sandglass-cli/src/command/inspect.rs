@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    compiling: compiling::Arguments,
+    compiling: compiling::CachedArguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
@@ -47,7 +47,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         found.as_ref().map_or_else(largest, |found| found.file().granted.module_max_bytes());
     // A guest that is larger than its manifest allows is inspected too.
     let bytes = file::read(&arguments.guest, max_bytes.max(largest()))?;
-    let host = host(arguments.compiling)?;
+    let host = host(&arguments.compiling)?;
     let guest = match host.inspect(&bytes) {
         Ok(guest) => guest,
         Err(Rejection { kind, message }) => {

@@ -34,13 +34,9 @@ pub(crate) struct Arguments {
     /// virtual_ms, outcome, differences: [{what, expected, found}], report}]}], passed, failed}
     #[arg(long)]
     pub(super) json: bool,
-    /// Keep compiled code in this folder, so that slow compilations happen once [default: in the
-    /// user's cache folder]
-    #[arg(long, value_name = "FOLDER")]
-    pub(super) compiled_cache: Option<PathBuf>,
     /// Also write a report in the format of JUnit
     #[arg(long, value_name = "FILE")]
     pub(super) junit: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) compiling: compiling::Arguments,
+    pub(super) compiling: compiling::CachedArguments,
 }

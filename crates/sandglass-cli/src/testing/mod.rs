@@ -87,33 +87,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     finish(&all, arguments, &output)
 }
 
-/// A kit with `functions`, which caches compiled code in the folder that the arguments name, or in
-/// that of the user if it is usable.
+/// A kit with `functions`, which keeps compiled code.
 fn kit(arguments: &Arguments, functions: &[Signature]) -> anyhow::Result<Kit> {
-    let build = |folder| {
-        let helper = arguments.compiling.helper();
+    let built = arguments.compiling.build(|folder, helper| {
         let builder = Kit::builder().compiled_cache_dir(folder).compile_in(helper);
         functions.iter().cloned().fold(builder, Builder::scripted).build()
-    };
-    let why = "can't start a host to test in";
-    if let Some(folder) = &arguments.compiled_cache {
-        return build(Some(folder.clone())).context(why);
-    }
-    match user_cache().map(|folder| build(Some(folder))) {
-        Some(Ok(kit)) => Ok(kit),
-        Some(Err(_)) | None => build(None).context(why),
-    }
-}
-
-/// A folder for compiled code in the user's cache folder (XDG Base Directory Specification).
-fn user_cache() -> Option<PathBuf> {
-    let named = |variable| std::env::var_os(variable).map(PathBuf::from);
-    let caches = named("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
-    let caches = caches.or_else(|| named("HOME").map(|home| home.join(".cache")))?;
-    let ours = caches.join("sandglass");
-    // The kit creates the folder in it.
-    std::fs::create_dir_all(&ours).ok()?;
-    Some(ours.join("compiled"))
+    });
+    built.context("can't start a host to test in")
 }
 
 fn finish(all: &[Tested], arguments: &Arguments, output: &Output) -> anyhow::Result<Exit> {

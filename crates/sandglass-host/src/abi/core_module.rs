@@ -87,7 +87,8 @@ impl Guest<'_> {
         initialize.call_async(store, ()).await
     }
 
-    /// Grows the guest's memory for its context, unless the guest fetches the context itself.
+    /// Writes the context behind what the guest has declared of its memory, which grows if that is
+    /// necessary, unless the guest fetches the context itself.
     async fn place_context(
         &self,
         store: &mut Store<RunStore>,
@@ -97,9 +98,12 @@ impl Guest<'_> {
         }
         let context = Arc::clone(store.data().guest().context.json());
         let len = i32::try_from(context.len())?;
-        let at = self.memory.data_size(&*store);
-        let pages = (context.len() as u64).div_ceil(PAGE_BYTES);
-        if self.memory.grow_async(&mut *store, pages).await.is_err() {
+        let (size, needed) =
+            (self.memory.size(&*store), (context.len() as u64).div_ceil(PAGE_BYTES));
+        let present = u64::from(self.compiled.has_context_page);
+        let at = (size - present) * PAGE_BYTES;
+        let missing = needed.saturating_sub(present);
+        if missing > 0 && self.memory.grow_async(&mut *store, missing).await.is_err() {
             return Ok(Err(match &store.data().memory.limiter.denied {
                 Some(breach) => Outcome::Limit(breach.clone()),
                 None => Outcome::Rejected(rejection(
@@ -108,7 +112,7 @@ impl Guest<'_> {
                 )),
             }));
         }
-        self.memory.write(&mut *store, at, &context)?;
+        self.memory.write(&mut *store, usize::try_from(at)?, &context)?;
         Ok(Ok((u32::try_from(at)?.cast_signed(), len)))
     }
 

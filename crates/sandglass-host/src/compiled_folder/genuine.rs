@@ -37,7 +37,7 @@ const TAG_BYTES: usize = 32;
 const ID_BYTES: usize = 32;
 
 /// The mark after the code, with the version of this form.
-const MAGIC: [u8; 16] = *b"sandglass code 2";
+const MAGIC: [u8; 16] = *b"sandglass code 3";
 
 /// Size of what a tag covers in addition to the hash of the code, in bytes.
 const LABEL_BYTES: usize = MAGIC.len() + ID_BYTES;

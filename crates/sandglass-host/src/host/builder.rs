@@ -18,7 +18,7 @@ use crate::module::ModuleCache;
 use crate::sandbox::{self, EngineKind};
 use sandglass_supervisor::admission::Admission;
 use sandglass_supervisor::capability::cache::Cache;
-use sandglass_supervisor::capability::http::{HttpClient, NetworkClient};
+use sandglass_supervisor::capability::http::{self, HttpClient};
 use sandglass_supervisor::capability::open_requests::OpenRequests;
 use sandglass_supervisor::capability::tenant_rate::Rates;
 use sandglass_supervisor::executor::Executor;
@@ -110,7 +110,8 @@ impl Builder {
         Self { lease, ..self }
     }
 
-    /// Sets the client that sends the guests' HTTP requests.
+    /// Sets the client that sends the guests' HTTP requests. The default is a client of this crate, or
+    /// without the feature `network` one whose requests all fail.
     #[must_use]
     pub fn http_client(self, http: Arc<dyn HttpClient>) -> Self {
         Self { http: Some(http), ..self }
@@ -188,9 +189,7 @@ impl Builder {
             turns: compiling::turns(),
             compiled_folder,
             modules: ModuleCache::new(settings.module_cache_bytes),
-            http: self.http.unwrap_or_else(|| {
-                Arc::new(NetworkClient::new(settings.open_requests(), shared.lease.clone()))
-            }),
+            http: self.http.unwrap_or_else(|| http_client(settings, &shared.lease)),
             open_requests: OpenRequests::new(settings.open_requests()),
             executor,
             admission: Arc::new(Admission::new(settings, Arc::clone(&shared.clock), metrics)),
@@ -212,6 +211,16 @@ impl Builder {
         };
         ticker.map_err(BuildError::Threads)
     }
+}
+
+#[cfg(feature = "network")]
+fn http_client(settings: &Settings, lease: &Lease) -> Arc<dyn HttpClient> {
+    Arc::new(http::NetworkClient::new(settings.open_requests(), lease.clone()))
+}
+
+#[cfg(not(feature = "network"))]
+fn http_client(_: &Settings, _: &Lease) -> Arc<dyn HttpClient> {
+    Arc::new(http::NoClient)
 }
 
 /// The features of the kernel that are in use.

@@ -32,18 +32,21 @@ pub(crate) struct CoreModule {
     pub(crate) initialize: Option<ModuleExport>,
     /// It fetches its context itself, so the host does not write one to its memory.
     pub(crate) fetches_context: bool,
+    /// The last page of its memory is for its context, until its code is executed.
+    pub(crate) has_context_page: bool,
 }
 
 /// Compiles and links the module.
 pub(super) fn compile(
     sandbox: &Sandbox,
     source: &Source<'_>,
+    has_context_page: bool,
 ) -> Result<(CoreModule, Needs), NotCompiled> {
     let module: Module = source.load()?;
     let run = check_exports(&module)?;
     check_imports(sandbox, &module)?;
     let fetches_context = module.imports().any(|import| import.name() == abi::env::GET_CONTEXT);
-    if !fetches_context {
+    if !fetches_context && !has_context_page {
         check_room_for_context(&module)?;
     }
     let pre = sandbox.linker.instantiate_pre(&module).map_err(|error| {
@@ -67,6 +70,7 @@ pub(super) fn compile(
         memory: module.get_export_index(MEMORY).expect("its exports were checked"),
         initialize: initializer(&module)?,
         fetches_context,
+        has_context_page,
         pre,
     };
     Ok((compiled, needs))

@@ -27,17 +27,32 @@ pub(crate) fn to_binary(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Rejection> {
             ),
         ));
     }
-    wat::parse_bytes(bytes).map_err(|error| {
-        let what = if str::from_utf8(bytes).is_ok() {
-            format!("module is not WebAssembly text: {}", in_one_line(&error.to_string()))
-        } else {
-            "module is not WebAssembly: it begins with neither \\0asm nor text".to_owned()
-        };
+    match str::from_utf8(bytes) {
+        Ok(text) => parse(text).map(Cow::Owned),
+        Err(_) => {
+            let what = "module is not WebAssembly: it begins with neither \\0asm nor text";
+            Err(rejection(RejectionKind::InvalidModule, what))
+        }
+    }
+}
+
+#[cfg(not(feature = "text"))]
+fn parse(_: &str) -> Result<Vec<u8>, Rejection> {
+    let what = "module is text, which this host was built without (the feature `text`); convert it \
+                to binary, for example with `wasm-tools parse`";
+    Err(rejection(RejectionKind::UnsupportedModule, what))
+}
+
+#[cfg(feature = "text")]
+fn parse(text: &str) -> Result<Vec<u8>, Rejection> {
+    wat::parse_str(text).map_err(|error| {
+        let what = format!("module is not WebAssembly text: {}", in_one_line(&error.to_string()));
         rejection(RejectionKind::InvalidModule, what)
     })
 }
 
 /// The message of a parser with its position, without the excerpt below it.
+#[cfg(feature = "text")]
 fn in_one_line(message: &str) -> String {
     let mut lines = message.lines();
     let what = lines.next().unwrap_or_default();

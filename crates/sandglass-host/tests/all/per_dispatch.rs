@@ -306,3 +306,56 @@ async fn a_failure_has_the_parts_that_its_guest_declared() {
     assert_eq!((&*typed.category, &*typed.code), ("budget", "QuotaExhausted"));
     assert_eq!(typed.retryability.as_deref(), Some("never"));
 }
+
+/// A guest whose memory has one page, with a further `part`. It completes if its context is behind that
+/// page, whole, and its memory has `pages` pages.
+fn finds_its_context(part: &str, pages: u64) -> String {
+    format!(
+        r#"(module
+        (import "env" "host_set_result" (func $result (param i32 i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 8) "{{\"action\":\"Finish\",\"success\":true}}")
+        {part}
+        (func (export "run") (param $at i32) (param $len i32) (result i32)
+          (if (i32.ne (local.get $at) (i32.const 65536)) (then (unreachable)))
+          (if (i32.ne (memory.size) (i32.const {pages})) (then (unreachable)))
+          (if (i32.ne (i32.load8_u (local.get $at)) (i32.const 0x7b)) (then (unreachable)))
+          (local.set $at (i32.add (local.get $at) (i32.sub (local.get $len) (i32.const 1))))
+          (if (i32.ne (i32.load8_u (local.get $at)) (i32.const 0x7d)) (then (unreachable)))
+          (call $result (i32.const 8) (i32.const 34))
+          (i32.const 0)))"#
+    )
+}
+
+#[tokio::test]
+async fn the_context_is_behind_the_declared_memory_however_large_it_is() {
+    let host = host(None);
+    // With a start function, the host adds the memory for the context only after it.
+    for part in ["", "(func $nothing) (start $nothing)"] {
+        for (bytes, pages) in [(10, 2), (60_000, 2), (70_000, 3), (200_000, 5)] {
+            let guest = finds_its_context(part, pages);
+            let guest = host.load(guest.as_bytes(), manifest()).expect("a guest");
+            let text = ("text".to_owned(), "x".repeat(bytes).into());
+            let context = Context { params: [text].into(), ..Context::default() };
+            let report = host.run(&guest, dispatch(context)).await.expect("it ran");
+            assert!(matches!(report.outcome, Outcome::Completed(_)), "{part} {bytes} {report:?}");
+            assert_eq!(report.peak_memory_bytes, pages * (64 << 10), "{part} {bytes}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_context_that_exceeds_the_memory_limit_is_the_same_breach_with_and_without_its_page() {
+    let host = host(None);
+    let mut ends = Vec::new();
+    for part in ["", "(func $nothing) (start $nothing)"] {
+        let limits = GuestLimits { memory_bytes: 2 * (64 << 10), ..GuestLimits::default() };
+        let guest = finds_its_context(part, 2);
+        let guest = host.load(guest.as_bytes(), manifest().limits(limits)).expect("a guest");
+        let text = ("text".to_owned(), "x".repeat(100_000).into());
+        let context = Context { params: [text].into(), ..Context::default() };
+        ends.push(outcome(&host, &guest, dispatch(context)).await);
+    }
+    assert!(matches!(ends[0], Outcome::Limit(_)), "{ends:?}");
+    assert_eq!(ends[0], ends[1]);
+}

@@ -149,7 +149,7 @@ impl Runs {
                 synthetic,
             ),
             fields: entity.fields_of(dispatched.dispatch),
-            dispatched: (*dispatched).clone(),
+            dispatched: Arc::clone(&dispatched),
         };
         let handlers = Arc::clone(&shared.handlers);
         let (of, shared) = (Arc::clone(&dispatched), Arc::clone(shared));

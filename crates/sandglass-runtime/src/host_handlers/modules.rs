@@ -84,13 +84,15 @@ impl Loadable {
         tenant: &str,
         limits: &DispatchLimits,
     ) -> Result<Integration, Rejection> {
-        let (host, mut module, tenant) = (host.clone(), self.module.clone(), tenant.to_owned());
-        let granted_fuel = &mut module.manifest.limits.fuel;
-        let is_metered = limits.fuel.is_some() && granted_fuel.is_none();
-        if is_metered {
-            *granted_fuel = Some(u64::MAX);
-        }
+        let is_metered = limits.fuel.is_some() && self.module.manifest.limits.fuel.is_none();
         let loaded = if is_metered { &self.metered } else { &self.loaded };
+        if let Some(loaded) = loaded.present() {
+            return loaded;
+        }
+        let (host, mut module, tenant) = (host.clone(), self.module.clone(), tenant.to_owned());
+        if is_metered {
+            module.manifest.limits.fuel = Some(u64::MAX);
+        }
         let load = move || host.load_for(&tenant, &module.bytes, module.manifest);
         let loaded = loaded.value(load).await;
         loaded.unwrap_or_else(|| {

@@ -183,8 +183,8 @@ async fn a_handler_of_an_automatically_retried_run_has_its_own_deadline() {
     let started = world.script.started.lock().expect("no panic").clone();
     let [_, first, second] = &started[..] else { panic!("three handlers, not {}", started.len()) };
     assert_eq!((first.dispatched.attempt, first.not_after.is_some()), (1, true));
-    let Dispatched { attempt, asker, owner, .. } = second.dispatched;
-    assert_eq!((attempt, asker, owner), (2, None, DeadlineOwner::Handler));
+    let Dispatched { attempt, asker, owner, .. } = &*second.dispatched;
+    assert_eq!((*attempt, asker, *owner), (2, &None, DeadlineOwner::Handler));
     assert_eq!(second.not_after, None, "as its record states");
     world.replays().await;
 }

@@ -1,16 +1,14 @@
 //! Outgoing HTTP: only to granted hosts, for no longer than the deadline allows, and with responses
 //! within their bound, which is checked while the body is read.
 
-mod address;
-mod declared;
 mod destination;
+#[cfg(feature = "network")]
 mod network;
-mod pools;
 mod request;
-mod resolver;
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,8 +22,8 @@ use crate::race::{CallEnded, millis};
 use crate::secret::Answer;
 
 pub use destination::{Destination, Destinations, InvalidDestination, Scheme};
+#[cfg(feature = "network")]
 pub use network::NetworkClient;
-pub use pools::Sender;
 pub use request::Request;
 pub use request::is_reserved;
 
@@ -35,6 +33,15 @@ pub const DEADLINE_HEADER: &str = "sandglass-deadline-remaining-ms";
 
 /// Most redirects of one request: more than an API needs.
 const MAX_REDIRECTS: usize = 5;
+
+/// The sender of requests, to whom connections belong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sender {
+    /// The tenant.
+    pub tenant: Arc<str>,
+    /// The integration.
+    pub integration: Arc<str>,
+}
 
 /// A body, piece by piece. It ends with its last piece or its first error.
 pub type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, HttpError>> + Send>>;
@@ -194,6 +201,18 @@ pub trait HttpClient: Send + Sync + fmt::Debug {
             let body = futures_util::stream::once(std::future::ready(Ok(Bytes::from(body))));
             Ok(Opened { status, headers, body: Box::pin(body) })
         })
+    }
+}
+
+/// The client of a host that has none: every request fails.
+#[derive(Debug)]
+pub struct NoClient;
+
+impl HttpClient for NoClient {
+    fn send<'a>(&'a self, _: HttpCall<'a>) -> Answer<'a, Result<Response, HttpError>> {
+        let why = "this host was built without an HTTP client (the feature `network`), and its \
+                   embedder has given it none";
+        Box::pin(std::future::ready(Err(HttpError::Transport(why.to_owned()))))
     }
 }
 

@@ -50,14 +50,14 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    compiling: compiling::Arguments,
+    compiling: compiling::CachedArguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut journal = JournalReader::open(&arguments.journal)?;
     let mut runs = match &arguments.guests {
         Some(folder) => {
-            let runs = Runs::new(folder, arguments.wanted, arguments.compiling)?;
+            let runs = Runs::new(folder, arguments.wanted, &arguments.compiling)?;
             // A second reader, because recordings are read in the middle of reading records.
             Some((runs, JournalReader::open(&arguments.journal)?))
         }

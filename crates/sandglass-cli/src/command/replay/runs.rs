@@ -99,7 +99,7 @@ impl Runs {
     pub(super) fn new(
         folder: &Path,
         wanted: Wanted,
-        compiling: compiling::Arguments,
+        compiling: &compiling::CachedArguments,
     ) -> anyhow::Result<Self> {
         let settings = Settings {
             max_runs: 4,
@@ -107,7 +107,10 @@ impl Runs {
             max_memory_bytes: u64::from(u32::MAX) + 1,
             ..Settings::default()
         };
-        let host = Host::builder().settings(settings).compile_in(compiling.helper()).build();
+        let host = compiling.build(|compiled_cache_dir, helper| {
+            let settings = Settings { compiled_cache_dir, ..settings.clone() };
+            Host::builder().settings(settings).compile_in(helper).build()
+        });
         Ok(Self {
             host: host.context("can't start a host to run guests in")?,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,

@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) journal: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) compiling: compiling::Arguments,
+    pub(super) compiling: compiling::CachedArguments,
     /// The format of the report
     #[arg(long, default_value = "text", value_name = "FORM")]
     pub(super) report: Form,

@@ -147,14 +147,16 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
     let memory_bytes = manifest.limits.memory_bytes;
     let bytes = guest(&arguments.guest, manifest.module_max_bytes())?;
     let module = Module::new(bytes, manifest);
-    let host = Host::builder()
-        .settings(settings)
-        .clock(Arc::clone(&clock))
-        .telemetry(telemetry.clone())
-        .spec_evaluator(Arc::new(SpecDecisions))
-        .compile_in(arguments.compiling.helper())
-        .build()
-        .map_err(unavailable)?;
+    let host = arguments.compiling.build(|compiled_cache_dir, helper| {
+        Host::builder()
+            .settings(Settings { compiled_cache_dir, ..settings.clone() })
+            .clock(Arc::clone(&clock))
+            .telemetry(telemetry.clone())
+            .spec_evaluator(Arc::new(SpecDecisions))
+            .compile_in(helper)
+            .build()
+    });
+    let host = host.map_err(unavailable)?;
     let modules = [(automaton::MODULE.to_owned(), module)];
     let handlers = HostHandlers::new(host, Arc::clone(&clock), modules).entity_state(state);
     let handlers = Capture::new(handlers);

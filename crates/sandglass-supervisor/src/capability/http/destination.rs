@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use reqwest::Url;
 use sandglass_source::{printable, shortened};
+use url::Url;
 
 use super::{HttpError, Request};
 

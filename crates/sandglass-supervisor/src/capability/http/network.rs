@@ -1,5 +1,10 @@
 //! The HTTP client of the host: connections, redirects and transport errors.
 
+mod address;
+mod declared;
+mod pools;
+mod resolver;
+
 use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::iter;
@@ -10,10 +15,7 @@ use futures_util::StreamExt as _;
 use reqwest::StatusCode;
 use reqwest::header::HeaderValue;
 
-use super::declared::DeclaredBody;
-use super::pools::{PooledClient, Pools};
 use super::request::Body;
-use super::resolver::NotPublic;
 use super::{
     DEADLINE_HEADER, HttpCall, HttpClient, HttpError, Limits, MAX_REDIRECTS, Opened, Request,
     Response,
@@ -21,6 +23,9 @@ use super::{
 use crate::capability::outside::RequestCharge;
 use crate::lease::Lease;
 use crate::secret::Answer;
+use declared::DeclaredBody;
+use pools::{PooledClient, Pools};
+use resolver::NotPublic;
 
 /// The HTTP client of the host. Dispatches of one integration for one tenant share a pool of
 /// connections.

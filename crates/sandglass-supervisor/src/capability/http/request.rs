@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use reqwest::{Method, StatusCode, Url};
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::{Method, StatusCode};
 use sandglass_source::json;
+use url::Url;
 
 use super::destination::host_and_port;
 use super::{DEADLINE_HEADER, HttpError, Pieces, Sender};

@@ -8,7 +8,7 @@ use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio::sync::OnceCell;
 
-use super::HttpError;
+use super::super::{HttpError, Sender};
 use super::resolver::{Resolver, SystemResolver};
 
 use crate::opaque::opaque;
@@ -17,15 +17,6 @@ use crate::sync::lock;
 /// Most idle connections of a pool to one server: as many as a busy handler's concurrent requests, and
 /// few enough that a burst does not leave many sockets behind.
 const IDLE_CONNECTIONS: usize = 32;
-
-/// The owner of connections.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sender {
-    /// The tenant.
-    pub tenant: Arc<str>,
-    /// The integration.
-    pub integration: Arc<str>,
-}
 
 /// The pools of a host.
 pub(super) struct Pools {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http_body::{Body, Frame, SizeHint};
 
-use super::{HttpError, Pieces};
+use super::super::{HttpError, Pieces};
 
 /// A body of a known length.
 pub(super) struct DeclaredBody {
