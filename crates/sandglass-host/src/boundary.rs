@@ -226,7 +226,7 @@ pub(crate) fn leave<R: Passed, E: CallError>(
         // The call stays the present one, because the run ends inside it: it is the dying span.
         Err(error) if error.ends_the_run() => return result,
         Err(_) => {}
-        Ok(result) => store.calls.recording.record_result(|packer| result.pass(packer)),
+        Ok(result) => store.calls.recording.record_result(&mut |packer| result.pass(packer)),
     }
     let is_failure = result.as_ref().map_or(true, Passed::is_failure);
     store.leave(now, is_failure).map_err(|stopped| E::ending(stopped.into()))?;
@@ -243,7 +243,7 @@ pub(crate) fn record_error<E: Recorded>(
         return Ok(recorded?);
     }
     let error = error(store)?;
-    store.calls.recording.record_error(|packer| error.pass(packer));
+    store.calls.recording.record_error(&mut |packer| error.pass(packer));
     let mut touched = Touched::default();
     error.resources(&mut touched);
     // The call has left, so it must not end the run here: a replay could not find the place. What

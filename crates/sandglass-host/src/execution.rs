@@ -601,6 +601,7 @@ impl Execution {
     }
 
     fn account(&self, report: &RunReport) {
+        self.integration.compiled.brief.note(report);
         let overrun = Duration::from_micros(report.deadline.overrun_us);
         self.metrics.ended(&DispatchEnded {
             outcome: report.outcome.kind(),

@@ -19,6 +19,7 @@ use sandglass_telemetry::metrics::DispatchMetrics;
 
 use crate::abi::core_module::PAGE_BYTES;
 use crate::detection;
+use crate::host::brief::Brief;
 use crate::mappings;
 use crate::sandbox::{Concurrency, EngineKind, MAX_TABLES, Sandbox, Target};
 use crate::structure::{self, Demands, InstanceState};
@@ -58,6 +59,8 @@ pub(crate) struct Compiled {
     pub(crate) state: InstanceState,
     /// Size of its machine code and the data that belongs to it, in bytes.
     pub(crate) code_bytes: u64,
+    /// How many of its last handlers were brief.
+    pub(crate) brief: Brief,
     /// Metrics of dispatches, by entity type and action.
     announced: RwLock<Announced>,
 }
@@ -266,6 +269,7 @@ pub(crate) fn compile(
         symbols,
         needs,
         state,
+        brief: Brief::default(),
         announced: RwLock::default(),
     })
 }

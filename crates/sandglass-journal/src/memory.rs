@@ -1,18 +1,22 @@
 //! The journal in memory: for tests and for embedders that keep nothing. It returns at once, on the
 //! caller's thread, and so works in virtual time. A test can make it fail or hang as a disk does.
 
+mod blocks;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandglass_model::{DispatchId, EntityRef, Event, Position, Record};
+use sandglass_model::{DispatchId, EntityRef, Event, Position, Record, Sequence, WallTime};
 use tokio::sync::watch;
 
-use crate::batch::{few_enough, recorded_twice};
+use crate::batch::{Line, few_enough, recorded_twice};
+use crate::store::decode_event;
 use crate::{
     Answer, Batch, ByEntity, EntityEntry, Entry, Error, Health, Journal, LastRecord, OfKinds,
     PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Pending, Place, Positions, Recording, Rest, Resting,
     SEARCHED_MAX, Select, Selected, SelectedPlace, Snapshot, entities,
 };
+use blocks::Blocks;
 
 /// A journal that is lost with its process, and grows until then.
 #[derive(Debug, Default)]
@@ -24,9 +28,7 @@ pub struct MemoryJournal {
 #[derive(Debug, Default)]
 struct Inner {
     /// The record at each position; `None` if it was pruned.
-    records: Vec<Option<Record>>,
-    /// The size of each of `records` as JSON, in bytes.
-    sizes: Vec<usize>,
+    records: Blocks<Option<Stored>>,
     /// The indexes in `records` of the records about each entity, and about none.
     by_entity: BTreeMap<Option<EntityRef>, Vec<usize>>,
     dispatches: BTreeMap<DispatchId, usize>,
@@ -38,6 +40,35 @@ struct Inner {
     /// How many appends fail before all work again; `None` if they fail until that is changed.
     failures_left: Option<u32>,
     closed: bool,
+}
+
+/// A record as a disk would have it: its text is a quarter of the size of the event in memory.
+#[derive(Debug)]
+struct Stored {
+    at: WallTime,
+    entity: Option<Arc<EntityRef>>,
+    sequence: Sequence,
+    kind: &'static str,
+    body: Box<str>,
+}
+
+impl Stored {
+    fn entity(&self) -> Option<&EntityRef> {
+        self.entity.as_deref()
+    }
+
+    fn event(&self) -> Result<Event, String> {
+        decode_event(self.kind, &self.body)
+    }
+
+    fn entry(&self, position: Position) -> Entry {
+        let (at, sequence) = (self.at, self.sequence);
+        let entity = self.entity().cloned();
+        match self.event() {
+            Ok(event) => Entry::Record(Record { position, at, entity, sequence, event }),
+            Err(what) => Entry::Damaged { position, what },
+        }
+    }
 }
 
 impl MemoryJournal {
@@ -90,8 +121,6 @@ impl Inner {
         if self.closed {
             return Err(Error::Closed);
         }
-        // Only for their sizes, so that both stores accept the same batches and return the same
-        // pages.
         let (lines, _) = batch.lines()?;
         if let Some(what) = self.next_failure() {
             return Err(Error::Unavailable { what });
@@ -105,17 +134,22 @@ impl Inner {
             return Err(recorded_twice(known));
         }
         let (entity, at) = (entity.clone(), *at);
-        self.sizes.extend(lines.iter().map(|line| line.body.len()));
         self.recordings.extend(batch.recordings.into_iter().map(|one| (of(&one), one.body)));
-        let first = self.last().0 + 1;
-        for ((sequence, event), position) in batch.records.into_iter().zip(first..) {
-            let place = self.records.len();
-            if let Event::Dispatched(dispatched) = &event {
+        let (first, place) = (self.last().0 + 1, self.records.len());
+        for ((_, event), place) in batch.records.iter().zip(place..) {
+            if let Event::Dispatched(dispatched) = event {
                 self.dispatches.entry(dispatched.dispatch).or_insert(place);
             }
-            self.by_entity.entry(entity.clone()).or_default().push(place);
-            let (position, entity) = (Position(position), entity.clone());
-            self.records.push(Some(Record { position, at, entity, sequence, event }));
+        }
+        let places = place..place + lines.len();
+        match self.by_entity.get_mut(&entity) {
+            Some(known) => known.extend(places),
+            None => drop(self.by_entity.insert(entity.clone(), places.collect())),
+        }
+        let shared = entity.clone().map(Arc::new);
+        for Line { sequence, kind, body } in lines {
+            let (entity, body) = (shared.clone(), body.into_boxed_str());
+            self.records.push(Some(Stored { at, entity, sequence, kind, body }));
         }
         let last = self.last();
         if let (Some(entity), Some(body)) = (entity, batch.snapshot) {
@@ -141,7 +175,7 @@ impl Inner {
         let searched = usize::try_from(SEARCHED_MAX).unwrap_or(usize::MAX);
         let end = first.saturating_add(searched).min(self.records.len());
         let is_wanted = |place: &usize| {
-            self.record(*place).is_some_and(|record| kinds.contains(&record.event.kind()))
+            self.record(*place).is_some_and(|record| kinds.contains(&record.kind))
         };
         let mut places = (first..end).filter(is_wanted);
         let entries = self.take(&mut places, limit);
@@ -180,8 +214,8 @@ impl Inner {
             let here = position(place);
             match (self.record(place), entries.last_mut()) {
                 (Some(record), _) => {
-                    bytes += self.sizes[place];
-                    entries.push(Entry::Record(record.clone()));
+                    bytes += record.body.len();
+                    entries.push(record.entry(here));
                 }
                 (None, Some(Entry::Pruned { last, .. })) => *last = here,
                 (None, _) => entries.push(Entry::Pruned { first: here, last: here }),
@@ -191,8 +225,8 @@ impl Inner {
     }
 
     fn dispatch(&self, dispatch: DispatchId) -> Option<(EntityRef, Position)> {
-        let record = self.record(*self.dispatches.get(&dispatch)?)?;
-        Some((record.entity.clone()?, record.position))
+        let place = *self.dispatches.get(&dispatch)?;
+        Some((self.record(place)?.entity()?.clone(), position(place)))
     }
 
     fn last(&self) -> Position {
@@ -200,8 +234,9 @@ impl Inner {
     }
 
     fn last_record(&self, entity: &Option<EntityRef>) -> Option<LastRecord> {
-        let record = self.record(*self.by_entity.get(entity)?.last()?)?;
-        Some(LastRecord { position: record.position, sequence: record.sequence })
+        let place = *self.by_entity.get(entity)?.last()?;
+        let sequence = self.record(place)?.sequence;
+        Some(LastRecord { position: position(place), sequence })
     }
 
     fn entry(&self, entity: EntityRef) -> Option<EntityEntry> {
@@ -242,7 +277,7 @@ impl Inner {
         Selected::page(found, false, limit)
     }
 
-    fn record(&self, place: usize) -> Option<&Record> {
+    fn record(&self, place: usize) -> Option<&Stored> {
         self.records.get(place)?.as_ref()
     }
 
@@ -254,9 +289,10 @@ impl Inner {
             return 0;
         }
         for place in &places {
-            match self.records[*place].take().map(|record| record.event) {
-                Some(Event::Dispatched(gone)) => drop(self.dispatches.remove(&gone.dispatch)),
-                Some(Event::Ended(gone)) => {
+            let pruned = self.records.get_mut(*place).and_then(Option::take);
+            match pruned.map(|record| record.event()) {
+                Some(Ok(Event::Dispatched(gone))) => drop(self.dispatches.remove(&gone.dispatch)),
+                Some(Ok(Event::Ended(gone))) => {
                     drop(self.recordings.remove(&(gone.dispatch, gone.attempt)));
                 }
                 _ => {}

@@ -1,7 +1,9 @@
 //! Names and ids: bounded, printable, and each of a type of its own.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -69,20 +71,20 @@ pub fn check_signal_name(name: &str) -> Result<(), InvalidId> {
     Ok(())
 }
 
-/// Converts a type from and to the text that records contain, for serde.
+/// Reads and writes a type as the text that it displays, in records and elsewhere. Writing needs no
+/// memory of its own, because each record contains many ids.
 macro_rules! stored_as_text {
-    ($name:ty, $invalid:ty) => {
-        impl TryFrom<String> for $name {
-            type Error = $invalid;
-
-            fn try_from(text: String) -> Result<Self, $invalid> {
-                text.parse()
+    ($name:ty) => {
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
             }
         }
 
-        impl From<$name> for String {
-            fn from(value: $name) -> Self {
-                value.to_string()
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
             }
         }
     };
@@ -90,12 +92,12 @@ macro_rules! stored_as_text {
 
 pub(crate) use stored_as_text;
 
-/// One entity: its type and its id, written `TYPE/ID`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// One entity: its type and its id, written `TYPE/ID`. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EntityRef {
-    entity_type: String,
-    id: String,
+    text: Arc<str>,
+    /// The length of the type, which has no `/`.
+    type_bytes: usize,
 }
 
 impl EntityRef {
@@ -104,33 +106,57 @@ impl EntityRef {
     ///
     /// # Errors
     /// One of them is empty, too long, or contains a character that is not allowed.
-    pub fn new(entity_type: impl Into<String>, id: impl Into<String>) -> Result<Self, InvalidId> {
-        let (entity_type, id) = (entity_type.into(), id.into());
-        check_name("entity type", &entity_type, NAME_MAX_BYTES)?;
+    pub fn new(entity_type: impl AsRef<str>, id: impl AsRef<str>) -> Result<Self, InvalidId> {
+        let (entity_type, id) = (entity_type.as_ref(), id.as_ref());
+        check_name("entity type", entity_type, NAME_MAX_BYTES)?;
         if entity_type.contains('/') {
             let (what, why) = ("entity type", "it holds a `/`");
-            return Err(InvalidId { what, text: entity_type, why });
+            return Err(InvalidId { what, text: entity_type.to_owned(), why });
         }
-        check_name("entity id", &id, ENTITY_ID_MAX_BYTES)?;
-        Ok(Self { entity_type, id })
+        check_name("entity id", id, ENTITY_ID_MAX_BYTES)?;
+        let text = format!("{entity_type}/{id}").into();
+        Ok(Self { text, type_bytes: entity_type.len() })
     }
 
     /// The entity's type: the name of its automaton.
     #[must_use]
     pub fn entity_type(&self) -> &str {
-        &self.entity_type
+        &self.text[..self.type_bytes]
     }
 
     /// The entity's id within its type.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.id
+        &self.text[self.type_bytes + 1..]
+    }
+}
+
+/// By type, and then by id.
+impl Ord for EntityRef {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_type = self.entity_type().cmp(other.entity_type());
+        by_type.then_with(|| self.id().cmp(other.id()))
+    }
+}
+
+impl PartialOrd for EntityRef {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Debug for EntityRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntityRef")
+            .field("entity_type", &self.entity_type())
+            .field("id", &self.id())
+            .finish()
     }
 }
 
 impl fmt::Display for EntityRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.entity_type, self.id)
+        f.write_str(&self.text)
     }
 }
 
@@ -146,7 +172,7 @@ impl FromStr for EntityRef {
     }
 }
 
-stored_as_text!(EntityRef, InvalidId);
+stored_as_text!(EntityRef);
 
 /// How many transitions an entity has taken: 0 when it is created, and one more with each
 /// transition. Signals do not count.
@@ -185,8 +211,7 @@ fn write_hex(bytes: &[u8], digits: &mut [u8], f: &mut fmt::Formatter<'_>) -> fmt
 macro_rules! hex_id {
     ($(#[$doc:meta])* $name:ident, $bytes:literal, $what:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name([u8; $bytes]);
 
         impl $name {
@@ -227,7 +252,7 @@ macro_rules! hex_id {
             }
         }
 
-        stored_as_text!($name, InvalidId);
+        stored_as_text!($name);
     };
 }
 

@@ -14,8 +14,7 @@ pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 255;
 /// A key that a client chooses for a request, so that the request is done once even if it is sent more
 /// than once: 1 to [`IDEMPOTENCY_KEY_MAX_BYTES`] visible characters of ASCII, without spaces. It is one
 /// word, because most requests have none.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdempotencyKey(Arc<String>);
 
 impl IdempotencyKey {
@@ -55,7 +54,7 @@ impl std::str::FromStr for IdempotencyKey {
     }
 }
 
-stored_as_text!(IdempotencyKey, InvalidId);
+stored_as_text!(IdempotencyKey);
 
 /// The key of a request, as the record of its transition states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,8 +13,7 @@ pub use crate::id::{SpanId, TraceId};
 
 /// A span and the trace that it belongs to, written as a W3C `traceparent`
 /// (version 00, <https://www.w3.org/TR/trace-context/#traceparent-header>).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
@@ -119,7 +118,7 @@ impl FromStr for TraceContext {
     }
 }
 
-stored_as_text!(TraceContext, InvalidTraceparent);
+stored_as_text!(TraceContext);
 
 #[cfg(test)]
 mod tests {

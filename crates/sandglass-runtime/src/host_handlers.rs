@@ -378,7 +378,7 @@ async fn dispatch(
     run.stop.on_kill(move |request| {
         handle.stop(request.cause, &request.reason);
     });
-    match host.run(integration, dispatch).await {
+    match host.run_from_here(integration, dispatch).await {
         Ok(report) => report,
         Err(error) => match refused(&error) {
             Some(never) => never_ran(host, run, never, compile),

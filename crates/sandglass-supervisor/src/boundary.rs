@@ -23,7 +23,7 @@ use sandglass_telemetry::trace::names;
 use crate::accounting::CallName;
 use crate::functions::FunctionId;
 use crate::race::CallEnded;
-use crate::recording::packing::{Packer, Unpacker, Unreadable};
+use crate::recording::packing::{Pack, Packer, Unpacker, Unreadable};
 use crate::recording::{Replayer, Source};
 use crate::supervision::Supervision;
 
@@ -58,14 +58,17 @@ impl Supervision {
         if self.calls.recording.is_off() {
             return Ok(Source::Function);
         }
-        self.enter_recorded(function, arguments)
+        let mut arguments = Some(arguments);
+        self.enter_recorded(function, &mut |packer| {
+            arguments.take().into_iter().for_each(|arguments| arguments(packer));
+        })
     }
 
     #[cold]
     fn enter_recorded(
         &mut self,
         function: FunctionId,
-        arguments: impl FnOnce(&mut Packer<'_>),
+        arguments: Pack<'_>,
     ) -> Result<Source, Stopped> {
         let name = self.calls.functions.name(function);
         let begun = self.calls.recording.begin(name, arguments);

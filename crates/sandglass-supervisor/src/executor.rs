@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::opaque::opaque;
 pub use giving_way::give_way;
-use starting::{Begin, Line, Starter};
+use starting::{Begin, Line, Run, Starter};
 
 /// Threads for blocking work of this crate: reading certificates, once.
 const OWN_BLOCKING_THREADS: usize = 4;
@@ -48,6 +48,11 @@ impl Executor {
     /// Starts the run that `begin` creates, on a thread for guests.
     pub fn start_run(&self, begin: Begin) {
         self.line.join(begin);
+    }
+
+    /// Continues `run`, which began on the thread of its caller and is pending, on a thread for guests.
+    pub fn continue_run(&self, run: Run) {
+        self.handle().spawn(starting::continue_run(run));
     }
 
     /// The runtime for timers, requests and blocking calls.

@@ -154,8 +154,8 @@ impl Supervision {
     /// Supervises a run whose budget has begun.
     #[must_use]
     pub fn new(start: Start) -> Self {
-        let unchecked_until =
-            if start.recording.is_off() { start.deadline } else { Monotonic::default() };
+        let is_replay = matches!(start.recording, RunRecording::Replaying(_));
+        let unchecked_until = if is_replay { Monotonic::default() } else { start.deadline };
         Self {
             watch: Watch {
                 run: start.run,

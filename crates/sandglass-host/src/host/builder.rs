@@ -13,6 +13,7 @@ use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{self, CompileHelper, Compiler};
 use crate::error::BuildError;
 use crate::evaluation::{EVALUATIONS_MAX, Evaluation, SpecEvaluator};
+use crate::host::brief::CallersThreads;
 use crate::host_function::{BlockingCalls, HostFunction, Registry};
 use crate::module::ModuleCache;
 use crate::sandbox::{self, EngineKind};
@@ -192,6 +193,7 @@ impl Builder {
             http: self.http.unwrap_or_else(|| http_client(settings, &shared.lease)),
             open_requests: OpenRequests::new(settings.open_requests()),
             executor,
+            callers_threads: CallersThreads::of_this_machine(),
             admission: Arc::new(Admission::new(settings, Arc::clone(&shared.clock), metrics)),
             live: Arc::default(),
             identities: Identities::default(),

@@ -324,6 +324,7 @@ fn prepare_writer(connection: &Connection, settings: &Settings) -> rusqlite::Res
     connection.pragma_update(None, "synchronous", "FULL")?;
     set_up(connection)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
     if let Some(bytes) = settings.max_bytes {
         let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         // SQLite accepts 32 bits, and no number below the present one.
@@ -332,6 +333,10 @@ fn prepare_writer(connection: &Connection, settings: &Settings) -> rusqlite::Res
     }
     Ok(())
 }
+
+/// How long the log grows before it is moved into the file, in pages of 4 KiB. Indexes of entities that
+/// are awake change with each commit, and only their last state is moved.
+const LOG_PAGES: u32 = 4096;
 
 /// The settings that all connections share.
 fn set_up(connection: &Connection) -> rusqlite::Result<()> {

@@ -1,6 +1,7 @@
 //! The journal in one SQLite file: a writer thread with group commit, a reader thread, and the
 //! checks at its opening.
 
+mod awake;
 mod backup;
 mod check;
 mod defense;
@@ -44,6 +45,7 @@ use crate::{
     Journal, OfKinds, Page, Pending, Place, Positions, RECORDING_MAX_BYTES, Resting,
     SNAPSHOT_MAX_BYTES, Select, Selected, SelectedPlace, Snapshot,
 };
+use awake::Awake;
 use writer::{Job, NoteRest, Prune, Request, Writer};
 
 /// Most batches in the writer's queue; further callers wait outside. Several full groups, so that
@@ -167,7 +169,10 @@ impl SqliteJournal {
         let writer = Lane::start("sandglass-journal-writer", QUEUE_MAX_BATCHES, {
             let path = path.to_owned();
             let (failures, groups) = (Failures::new(failing.clone()), Arc::clone(&groups));
-            move |requests| Writer { connection, path, requests, failures, groups, lock }.run()
+            move |requests| {
+                let awake = Awake::default();
+                Writer { connection, path, requests, failures, groups, awake, lock }.run()
+            }
         })?;
         let reader = Lane::start("sandglass-journal-reader", QUEUE_MAX_READS, move |requests| {
             serve_reads(reading, requests);

@@ -9,13 +9,14 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use sandglass_model::{EntityRef, Position};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::awake::Awake;
 use super::file::WriterLock;
 use super::groups::Counters;
 use super::row::{self, Row};
 use super::{GROUP_MAX_RECORDS, entities, fault, pruned, reader, recording, snapshot};
 use crate::batch::{Line, recorded_twice};
 use crate::store::Failures;
-use crate::{Batch, Error, Positions, Resting};
+use crate::{Batch, Error, LastRecord, Positions, Resting};
 
 /// A request to the writer.
 #[derive(Debug)]
@@ -57,6 +58,7 @@ pub(super) struct Writer {
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) failures: Failures,
     pub(super) groups: Arc<Counters>,
+    pub(super) awake: Awake,
     pub(super) lock: WriterLock,
 }
 
@@ -113,6 +115,9 @@ impl Writer {
             return;
         }
         let written = self.commit(&group);
+        if written.is_err() {
+            self.awake.forget_all();
+        }
         self.failures.note(&written, group.len());
         let answers = match written {
             Ok(answers) => answers,
@@ -129,16 +134,15 @@ impl Writer {
     /// admitted before the first of its rows is written, so one that is refused leaves nothing
     /// behind.
     fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Positions, Error>>, Error> {
-        let path = &self.path;
+        let Self { connection, path, awake, .. } = self;
         let failed = |error: rusqlite::Error| fault::of(path, "appending to", &error);
-        let transaction = self
-            .connection
+        let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(failed)?;
         let before = reader::given_out(&transaction).map_err(failed)?;
         let (mut last, mut answers) = (before, Vec::with_capacity(group.len()));
         for job in group {
-            let answer = append(&transaction, job, last).map_err(failed)?;
+            let answer = append(&transaction, awake, job, last).map_err(failed)?;
             if let Ok(positions) = &answer {
                 last = i64::try_from(positions.last.0).unwrap_or(i64::MAX);
             }
@@ -155,6 +159,7 @@ impl Writer {
 
     /// Removes entities in one transaction; returns how many records each had.
     fn prune(&mut self, entities: &[(EntityRef, Position)]) -> Result<Vec<u64>, Error> {
+        entities.iter().for_each(|(entity, _)| self.awake.forget(entity));
         let mut run = || -> rusqlite::Result<Vec<u64>> {
             let transaction =
                 self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -170,6 +175,7 @@ impl Writer {
 
     /// Notes in one transaction how entities rest.
     fn rest(&mut self, entities: &[Resting]) -> Result<(), Error> {
+        entities.iter().for_each(|resting| self.awake.forget(&resting.entity));
         let mut run = || -> rusqlite::Result<()> {
             let transaction =
                 self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -198,13 +204,15 @@ impl Writer {
 /// The inner result is the batch's, the outer one the disk's.
 fn append(
     transaction: &Transaction<'_>,
+    awake: &mut Awake,
     job: &Job,
     last: i64,
 ) -> rusqlite::Result<Result<Positions, Error>> {
     let entity = job.batch.entity.as_ref();
-    let found = match entity {
-        Some(entity) => entities::last_record(transaction, entity)?,
-        None => None,
+    let known = entity.and_then(|entity| awake.last(entity));
+    let found = match (known, entity) {
+        (None, Some(entity)) => entities::last_record(transaction, entity)?,
+        (known, _) => known,
     };
     if let Err(refused) = job.batch.admit(found) {
         return Ok(Err(refused));
@@ -223,8 +231,12 @@ fn append(
     recording::insert(transaction, &job.batch, last + 1)?;
     let mut statement = transaction.prepare_cached(row::INSERT)?;
     rows.iter().try_for_each(|row| row.insert(&mut statement))?;
-    if let Some(entity) = entity {
-        entities::wake(transaction, entity, found.is_none())?;
+    if let (Some(entity), Some(last_line)) = (entity, job.lines.last()) {
+        if known.is_none() {
+            entities::wake(transaction, entity, found.is_none())?;
+        }
+        let (position, sequence) = (reader::position(end), last_line.sequence);
+        awake.append(entity, LastRecord { position, sequence });
         if let Some(body) = &job.batch.snapshot {
             snapshot::put(transaction, entity, end, body)?;
         }

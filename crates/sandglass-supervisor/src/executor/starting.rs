@@ -15,7 +15,7 @@ use crate::sync::lock;
 use crate::ticker::SLICE;
 
 /// A started run.
-type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Creates a run, on the thread that starts it: its few kilobytes are then freed on the thread that
 /// allocated them, for the next run.
@@ -108,7 +108,7 @@ fn start(begin: Begin) -> Poll<()> {
 
 /// Continues a run after its thread has checked for I/O and for new runs, before which tokio would
 /// otherwise poll a new task.
-async fn continue_run(run: Run) {
+pub(super) async fn continue_run(run: Run) {
     task::yield_now().await;
     run.await;
 }

@@ -35,6 +35,10 @@ impl From<minicbor::decode::Error> for Unreadable {
     }
 }
 
+/// Packs what one host call passes. Not generic: there are hundreds of host functions, and what
+/// follows would be compiled for each.
+pub type Pack<'a> = &'a mut dyn FnMut(&mut Packer<'_>);
+
 /// Writes CBOR within a bound, with the names of secrets in place of their values.
 #[derive(Debug)]
 pub struct Packer<'a> {

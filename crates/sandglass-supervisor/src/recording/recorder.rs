@@ -7,7 +7,7 @@ use minicbor::Encoder;
 use sandglass_model::{Recording, WholeRecording};
 
 use super::diagnostic::to_diagnostic;
-use super::packing::{Packer, Unrecordable};
+use super::packing::{Pack, Packer, Unrecordable};
 use super::secrets::SeenSecrets;
 use super::{
     COMPARED_BYTES, COMPARED_BYTES_OF_CALL, Header, KeepArguments, RecordingLimits, Share, hash,
@@ -90,7 +90,7 @@ impl Recorder {
         recorder
     }
 
-    pub(super) fn begin(&mut self, function: &str, arguments: impl FnOnce(&mut Packer<'_>)) {
+    pub(super) fn begin(&mut self, function: &str, arguments: Pack<'_>) {
         self.complete();
         self.complete_taken_back();
         self.calls += 1;
@@ -156,7 +156,7 @@ impl Recorder {
 
     /// Notes that the call wrote `bytes` at `at` of the guest's memory.
     pub(super) fn wrote(&mut self, at: u32, bytes: &[u8]) {
-        let packed = self.pack(|packer| {
+        let packed = self.pack(&mut |packer| {
             packer.list(2);
             packer.unsigned(at.into());
             packer.bytes(bytes);
@@ -168,17 +168,17 @@ impl Recorder {
     }
 
     /// Notes the result of the call.
-    pub(super) fn record_result(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
+    pub(super) fn record_result(&mut self, answer: Pack<'_>) {
         self.answer(true, answer);
     }
 
     /// Notes the error of the call.
-    pub(super) fn record_error(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
+    pub(super) fn record_error(&mut self, error: Pack<'_>) {
         self.answer(false, error);
     }
 
-    fn answer(&mut self, is_ok: bool, answer: impl FnOnce(&mut Packer<'_>)) {
-        let packed = self.pack(|packer| {
+    fn answer(&mut self, is_ok: bool, answer: Pack<'_>) {
+        let packed = self.pack(&mut |packer| {
             packer.list(2);
             packer.bool(is_ok);
             answer(packer);
@@ -189,7 +189,7 @@ impl Recorder {
         self.complete();
     }
 
-    fn pack(&mut self, pack: impl FnOnce(&mut Packer<'_>)) -> Option<Vec<u8>> {
+    fn pack(&mut self, pack: Pack<'_>) -> Option<Vec<u8>> {
         let open = self.open.as_ref()?;
         let room = usize::try_from(self.limits.bytes).unwrap_or(usize::MAX);
         let mut packer = Packer::of_answer(&self.seen, room.saturating_sub(self.written()));

@@ -9,7 +9,7 @@ use minicbor::data::{Token, Type};
 use sandglass_model::{CallPlace, Cause, EndPoint};
 
 use super::diagnostic::to_diagnostic;
-use super::packing::{Packer, Unpacker, Unreadable, WITH_SECRETS};
+use super::packing::{Pack, Packer, Unpacker, Unreadable, WITH_SECRETS};
 use super::run_recording::Source;
 use super::secrets::{GivenSecrets, SeenSecrets};
 use super::{COMPARED_BYTES, COMPARED_BYTES_OF_CALL, Header, RESULT_SETTERS, hash};
@@ -248,7 +248,7 @@ impl Replayer {
     pub(super) fn begin(
         &mut self,
         function: &str,
-        arguments: impl FnOnce(&mut Packer<'_>),
+        arguments: Pack<'_>,
     ) -> Result<Source, Stopped> {
         let mut packer = Packer::of_arguments(&self.seen, COMPARED_BYTES, COMPARED_BYTES_OF_CALL);
         arguments(&mut packer);

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::packing::Packer;
+use super::packing::Pack;
 use super::{Recorder, Replayer};
 use crate::boundary::Stopped;
 use crate::in_flight::Completion;
@@ -51,7 +51,7 @@ impl RunRecording {
     pub fn begin(
         &mut self,
         function: &str,
-        arguments: impl FnOnce(&mut Packer<'_>),
+        arguments: Pack<'_>,
     ) -> Result<Source, Stopped> {
         match self {
             Self::Off => Ok(Source::Function),
@@ -117,14 +117,14 @@ impl RunRecording {
     }
 
     /// Notes the result of the present call.
-    pub fn record_result(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
+    pub fn record_result(&mut self, answer: Pack<'_>) {
         if let Self::Recording(recorder) = self {
             recorder.record_result(answer);
         }
     }
 
     /// Notes the error that the guest gets from the present call.
-    pub fn record_error(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
+    pub fn record_error(&mut self, error: Pack<'_>) {
         if let Self::Recording(recorder) = self {
             recorder.record_error(error);
         }

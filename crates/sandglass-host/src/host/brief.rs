@@ -1,0 +1,76 @@
+//! Handlers that begin on their caller's thread, because the last ones of their module were brief: two
+//! changes of threads take longer than such a handler.
+//!
+//! A module may do something else the next time. So a handler that waits, or whose time slice has
+//! ended, continues on the host's threads; at most half of the cores can be occupied in this way; and
+//! the memory limit bounds the single instruction that no host can interrupt.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::thread;
+
+use sandglass_model::{Cause, RunReport};
+
+/// The most time on the CPU of a brief handler, in microseconds: some times what two changes of threads
+/// take.
+const BRIEF_US: u64 = 200;
+
+/// How many handlers of a module in a row were brief before the next one begins on its caller's thread.
+const BRIEF_IN_A_ROW: u32 = 16;
+
+/// The highest memory limit of such a handler, in bytes: the default. Filling it is one instruction, of
+/// about 0.1 s.
+const MEMORY_MAX_BYTES: u64 = 64 << 20;
+
+/// How many handlers of a module in a row were brief until now.
+#[derive(Debug, Default)]
+pub(crate) struct Brief(AtomicU32);
+
+impl Brief {
+    /// Notes a handler that has ended.
+    pub(crate) fn note(&self, report: &RunReport) {
+        let in_a_row = self.0.load(Ordering::Relaxed);
+        if report.cpu_us > BRIEF_US || report.cause != Cause::Returned {
+            self.0.store(0, Ordering::Relaxed);
+        } else if in_a_row < BRIEF_IN_A_ROW {
+            // If two threads write the same count, one handler more is needed.
+            self.0.store(in_a_row.saturating_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the next handler, with this memory limit in bytes, is likely to be brief.
+    pub(super) fn is_likely(&self, memory_bytes: u64) -> bool {
+        self.0.load(Ordering::Relaxed) >= BRIEF_IN_A_ROW && memory_bytes <= MEMORY_MAX_BYTES
+    }
+}
+
+/// How many callers' threads execute a guest now.
+#[derive(Debug)]
+pub(super) struct CallersThreads {
+    occupied: AtomicUsize,
+    most: usize,
+}
+
+impl CallersThreads {
+    /// Allows as many as half of the cores.
+    pub(super) fn of_this_machine() -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self { occupied: AtomicUsize::new(0), most: cores / 2 }
+    }
+
+    /// Occupies the caller's thread, until the result is dropped; `None` if too many are occupied.
+    pub(super) fn occupy(&self) -> Option<Occupied<'_>> {
+        let more = |occupied| (occupied < self.most).then_some(occupied + 1);
+        let change = self.occupied.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        change.ok().map(|_| Occupied(&self.occupied))
+    }
+}
+
+/// The caller's thread executes a guest.
+#[derive(Debug)]
+pub(super) struct Occupied<'a>(&'a AtomicUsize);
+
+impl Drop for Occupied<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
