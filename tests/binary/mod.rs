@@ -259,6 +259,11 @@ impl Folder {
         Self(tempfile::tempdir().expect("a temporary folder"))
     }
 
+    /// In `parent`, which may be on another disk than other temporary folders.
+    pub(crate) fn within(parent: &str) -> Self {
+        Self(tempfile::tempdir_in(parent).expect("a temporary folder"))
+    }
+
     /// With the spec of a lamp, which needs no guest, and a scenario of these steps.
     pub(crate) fn with_lamp(steps: &str) -> Self {
         Self::with_lamp_of(1, steps)

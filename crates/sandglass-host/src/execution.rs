@@ -601,7 +601,7 @@ impl Execution {
     }
 
     fn account(&self, report: &RunReport) {
-        self.integration.compiled.brief.note(report);
+        self.integration.compiled.brief.note(report, self.shared.settings.brief_handler);
         let overrun = Duration::from_micros(report.deadline.overrun_us);
         self.metrics.ended(&DispatchEnded {
             outcome: report.outcome.kind(),

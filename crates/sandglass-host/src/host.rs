@@ -210,12 +210,9 @@ impl Host {
             return self.run_in_place(integration, dispatch).await;
         }
         let memory_bytes = integration.manifest.limits.memory_bytes;
-        if !integration.compiled.brief.is_likely(memory_bytes) {
-            return self.run(integration, dispatch).await;
-        }
-        let Some(occupied) = self.0.callers_threads.occupy() else {
-            return self.run(integration, dispatch).await;
-        };
+        let is_brief = integration.compiled.brief.is_likely(memory_bytes);
+        let occupied = if is_brief { self.0.callers_threads.occupy_soon().await } else { None };
+        let Some(occupied) = occupied else { return self.run(integration, dispatch).await };
         let Admitted { execution, caller, live } = self.0.admit(integration, dispatch)?;
         let mut running = Box::pin(AssertUnwindSafe(execution.run()).catch_unwind());
         let executor = self.0.executor.handle();
@@ -235,7 +232,9 @@ impl Host {
                     let report = running.await;
                     drop(live);
                     // As in `run`.
-                    drop(report.map(|report| sender.send(report)));
+                    if let Ok(report) = report {
+                        drop(sender.send(report));
+                    }
                 }));
                 report.await.map_err(|_| Error::Lost)
             }

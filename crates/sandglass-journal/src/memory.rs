@@ -117,11 +117,10 @@ impl Inner {
         }
     }
 
-    fn append(&mut self, batch: Batch) -> Result<Positions, Error> {
+    fn append(&mut self, batch: Batch, lines: Vec<Line>) -> Result<Positions, Error> {
         if self.closed {
             return Err(Error::Closed);
         }
-        let (lines, _) = batch.lines()?;
         if let Some(what) = self.next_failure() {
             return Err(Error::Unavailable { what });
         }
@@ -174,9 +173,8 @@ impl Inner {
         let first = index(from).min(self.records.len());
         let searched = usize::try_from(SEARCHED_MAX).unwrap_or(usize::MAX);
         let end = first.saturating_add(searched).min(self.records.len());
-        let is_wanted = |place: &usize| {
-            self.record(*place).is_some_and(|record| kinds.contains(&record.kind))
-        };
+        let is_wanted =
+            |place: &usize| self.record(*place).is_some_and(|record| kinds.contains(&record.kind));
         let mut places = (first..end).filter(is_wanted);
         let entries = self.take(&mut places, limit);
         let next = places.next().map_or_else(|| position(end).max(from), position);
@@ -322,7 +320,8 @@ impl Journal for MemoryJournal {
         Box::pin(async move {
             // The sender lives as long as the journal, so this ends by its condition only.
             let _ = self.hanging.subscribe().wait_for(|hanging| !hanging).await;
-            self.lock().append(batch)
+            let (lines, _) = batch.lines()?;
+            self.lock().append(batch, lines)
         })
     }
 

@@ -7,12 +7,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use sandglass_model::{Cause, RunReport};
-
-/// The most time on the CPU of a brief handler, in microseconds: some times what two changes of threads
-/// take.
-const BRIEF_US: u64 = 200;
 
 /// How many handlers of a module in a row were brief before the next one begins on its caller's thread.
 const BRIEF_IN_A_ROW: u32 = 16;
@@ -21,15 +18,18 @@ const BRIEF_IN_A_ROW: u32 = 16;
 /// about 0.1 s.
 const MEMORY_MAX_BYTES: u64 = 64 << 20;
 
+/// How often a caller yields before its handler begins on the host's threads.
+const YIELDS: usize = 16;
+
 /// How many handlers of a module in a row were brief until now.
 #[derive(Debug, Default)]
 pub(crate) struct Brief(AtomicU32);
 
 impl Brief {
-    /// Notes a handler that has ended.
-    pub(crate) fn note(&self, report: &RunReport) {
+    /// Notes a handler that has ended; it was brief if it used at most `most` on the CPU.
+    pub(crate) fn note(&self, report: &RunReport, most: Duration) {
         let in_a_row = self.0.load(Ordering::Relaxed);
-        if report.cpu_us > BRIEF_US || report.cause != Cause::Returned {
+        if Duration::from_micros(report.cpu_us) > most || report.cause != Cause::Returned {
             self.0.store(0, Ordering::Relaxed);
         } else if in_a_row < BRIEF_IN_A_ROW {
             // If two threads write the same count, one handler more is needed.
@@ -57,8 +57,19 @@ impl CallersThreads {
         Self { occupied: AtomicUsize::new(0), most: cores / 2 }
     }
 
-    /// Occupies the caller's thread, until the result is dropped; `None` if too many are occupied.
-    pub(super) fn occupy(&self) -> Option<Occupied<'_>> {
+    /// Occupies the caller's thread until the result is dropped. If too many are occupied, yields to
+    /// other tasks, because those handlers will have ended soon; `None` if they have not.
+    pub(super) async fn occupy_soon(&self) -> Option<Occupied<'_>> {
+        for _ in 0..YIELDS {
+            if let Some(occupied) = self.occupy() {
+                return Some(occupied);
+            }
+            tokio::task::yield_now().await;
+        }
+        self.occupy()
+    }
+
+    fn occupy(&self) -> Option<Occupied<'_>> {
         let more = |occupied| (occupied < self.most).then_some(occupied + 1);
         let change = self.occupied.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         change.ok().map(|_| Occupied(&self.occupied))

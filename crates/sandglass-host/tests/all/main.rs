@@ -13,6 +13,7 @@ mod end_points;
 mod evaluating;
 mod exchanges;
 mod fixtures;
+mod from_here;
 mod http;
 mod in_place;
 mod inspecting;

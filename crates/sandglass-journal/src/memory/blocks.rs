@@ -60,6 +60,7 @@ mod tests {
         assert_eq!(blocks.get(BLOCK - 1), Some(&(BLOCK - 1)));
         assert_eq!(blocks.get(BLOCK), Some(&(BLOCK + all)));
         assert_eq!(blocks.get(all - 1), Some(&(all - 1)));
-        assert_eq!((blocks.get(all), blocks.get_mut(all)), (None, None));
+        assert_eq!(blocks.get(all), None);
+        assert_eq!(blocks.get_mut(all), None);
     }
 }

@@ -336,7 +336,7 @@ fn prepare_writer(connection: &Connection, settings: &Settings) -> rusqlite::Res
 
 /// How long the log grows before it is moved into the file, in pages of 4 KiB. Indexes of entities that
 /// are awake change with each commit, and only their last state is moved.
-const LOG_PAGES: u32 = 4096;
+const LOG_PAGES: u32 = 2048;
 
 /// The settings that all connections share.
 fn set_up(connection: &Connection) -> rusqlite::Result<()> {

@@ -11,8 +11,38 @@ use crate::{Batch, RECORDING_MAX_BYTES, Recording};
 /// What is wrong with recordings, by the positions of their handlers' ends.
 pub(super) type Flaws = BTreeMap<Position, String>;
 
+/// Inserts the recordings of `batch`, whose first record has the position `first`. If a handler was
+/// recorded before, nothing is inserted, and its recording is returned.
+pub(super) fn insert<'a>(
+    transaction: &Transaction<'_>,
+    batch: &'a Batch,
+    first: i64,
+) -> rusqlite::Result<Option<&'a Recording>> {
+    // If there is only one, the index finds out.
+    if batch.recordings.len() > 1
+        && let Some(known) = known(transaction, batch)?
+    {
+        return Ok(Some(known));
+    }
+    for recording in &batch.recordings {
+        let Recording { attempt, body, .. } = recording;
+        let dispatch = recording.dispatch.to_string();
+        let end = batch.end_of(recording).and_then(|end| i64::try_from(end).ok());
+        let position = first.saturating_add(end.unwrap_or_default());
+        let checksum = checksum(position, &dispatch, (*attempt).into(), body);
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO recordings (position, dispatch, attempt, body, checksum) \
+             VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (dispatch, attempt) DO NOTHING",
+        )?;
+        if insert.execute(params![position, dispatch, attempt, body, checksum])? == 0 {
+            return Ok(Some(recording));
+        }
+    }
+    Ok(None)
+}
+
 /// The first recording in `batch` of a handler that was recorded before.
-pub(super) fn known<'a>(
+fn known<'a>(
     transaction: &Transaction<'_>,
     batch: &'a Batch,
 ) -> rusqlite::Result<Option<&'a Recording>> {
@@ -24,27 +54,6 @@ pub(super) fn known<'a>(
         }
     }
     Ok(None)
-}
-
-/// Inserts the recordings of `batch`, whose first record has the position `first`.
-pub(super) fn insert(
-    transaction: &Transaction<'_>,
-    batch: &Batch,
-    first: i64,
-) -> rusqlite::Result<()> {
-    for recording in &batch.recordings {
-        let Recording { attempt, body, .. } = recording;
-        let dispatch = recording.dispatch.to_string();
-        let end = batch.end_of(recording).and_then(|end| i64::try_from(end).ok());
-        let position = first.saturating_add(end.unwrap_or_default());
-        let checksum = checksum(position, &dispatch, (*attempt).into(), body);
-        let mut insert = transaction.prepare_cached(
-            "INSERT INTO recordings (position, dispatch, attempt, body, checksum) \
-             VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?;
-        insert.execute(params![position, dispatch, attempt, body, checksum])?;
-    }
-    Ok(())
 }
 
 /// What is wrong with a recording, and the position of its handler's end.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{CachedStatement, Connection, Transaction, TransactionBehavior};
 use sandglass_model::{EntityRef, Position};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -136,18 +136,19 @@ impl Writer {
     fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Positions, Error>>, Error> {
         let Self { connection, path, awake, .. } = self;
         let failed = |error: rusqlite::Error| fault::of(path, "appending to", &error);
-        let transaction = connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(failed)?;
+        let transaction =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         let before = reader::given_out(&transaction).map_err(failed)?;
         let (mut last, mut answers) = (before, Vec::with_capacity(group.len()));
+        let mut insert = transaction.prepare_cached(row::INSERT).map_err(failed)?;
         for job in group {
-            let answer = append(&transaction, awake, job, last).map_err(failed)?;
+            let answer = append((&transaction, &mut insert), awake, job, last).map_err(failed)?;
             if let Ok(positions) = &answer {
                 last = i64::try_from(positions.last.0).unwrap_or(i64::MAX);
             }
             answers.push(answer);
         }
+        drop(insert);
         if last == before {
             return Ok(answers);
         }
@@ -203,7 +204,7 @@ impl Writer {
 
 /// The inner result is the batch's, the outer one the disk's.
 fn append(
-    transaction: &Transaction<'_>,
+    (transaction, insert): (&Transaction<'_>, &mut CachedStatement<'_>),
     awake: &mut Awake,
     job: &Job,
     last: i64,
@@ -225,12 +226,10 @@ fn append(
     let Some(rows) = rows else {
         return Ok(Err(Error::Invalid { what: "a sequence is out of range".to_owned() }));
     };
-    if let Some(known) = recording::known(transaction, &job.batch)? {
+    if let Some(known) = recording::insert(transaction, &job.batch, last + 1)? {
         return Ok(Err(recorded_twice(known)));
     }
-    recording::insert(transaction, &job.batch, last + 1)?;
-    let mut statement = transaction.prepare_cached(row::INSERT)?;
-    rows.iter().try_for_each(|row| row.insert(&mut statement))?;
+    rows.iter().try_for_each(|row| row.insert(insert))?;
     if let (Some(entity), Some(last_line)) = (entity, job.lines.last()) {
         if known.is_none() {
             entities::wake(transaction, entity, found.is_none())?;

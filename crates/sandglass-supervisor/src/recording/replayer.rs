@@ -245,11 +245,7 @@ impl Replayer {
         Arc::clone(&self.progress)
     }
 
-    pub(super) fn begin(
-        &mut self,
-        function: &str,
-        arguments: Pack<'_>,
-    ) -> Result<Source, Stopped> {
+    pub(super) fn begin(&mut self, function: &str, arguments: Pack<'_>) -> Result<Source, Stopped> {
         let mut packer = Packer::of_arguments(&self.seen, COMPARED_BYTES, COMPARED_BYTES_OF_CALL);
         arguments(&mut packer);
         let packed = packer.finish().unwrap_or_default();

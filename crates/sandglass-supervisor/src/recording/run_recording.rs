@@ -48,11 +48,7 @@ impl RunRecording {
     ///
     /// # Errors
     /// The recording has another call here, or the recorded run ended inside this one.
-    pub fn begin(
-        &mut self,
-        function: &str,
-        arguments: Pack<'_>,
-    ) -> Result<Source, Stopped> {
+    pub fn begin(&mut self, function: &str, arguments: Pack<'_>) -> Result<Source, Stopped> {
         match self {
             Self::Off => Ok(Source::Function),
             Self::Recording(recorder) => {
