@@ -17,6 +17,8 @@ pub mod metrics;
 pub mod otlp;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
+#[cfg(any(feature = "logs", feature = "otlp"))]
+mod shown;
 pub mod table;
 pub mod trace;
 

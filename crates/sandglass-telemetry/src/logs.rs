@@ -8,6 +8,8 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::shown::escape;
+
 /// The environment variable with the levels.
 pub const LEVEL_VARIABLE: &str = "SANDGLASS_LOG";
 
@@ -33,11 +35,6 @@ pub enum Error {
     /// The process already has a log.
     #[error("log is already set up in this process")]
     AlreadySet,
-}
-
-/// The start of `text` as it is shown in an error.
-pub(crate) fn escape(text: &str) -> String {
-    text.chars().take(80).flat_map(char::escape_debug).collect()
 }
 
 /// Reads levels: `warn`, or `sandglass_host=debug,warn`.

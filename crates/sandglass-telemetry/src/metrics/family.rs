@@ -36,6 +36,10 @@ pub(crate) type SharedRecorder = Arc<dyn Recorder + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdleGauges {
     /// They stay, and so do their handles.
+    #[cfg_attr(
+        not(feature = "prometheus"),
+        allow(dead_code, reason = "only our exporter keeps them")
+    )]
     Kept,
     /// They may be dropped, so a handle must be requested each time.
     Dropped,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::logs::escape;
+use crate::shown::escape;
 
 /// Longest time in a variable, in milliseconds: a day, which cannot overflow any clock.
 const MILLIS_MAX: u64 = 24 * 60 * 60 * 1000;
