@@ -15,8 +15,10 @@ use sandglass_model::{
 pub(crate) const ENTITIES: u64 = 10_000;
 /// How often each of them works: its records are one batch.
 const ROUNDS: u64 = 25;
-/// Records in all, nearly: of each entity its creation, and four of each round.
-pub(crate) const RECORDS: u64 = ENTITIES * (1 + 4 * ROUNDS);
+/// Records of each entity, nearly: its creation, and four of each round.
+pub(crate) const RECORDS_OF_EACH: u64 = 1 + 4 * ROUNDS;
+/// Records in all, nearly.
+pub(crate) const RECORDS: u64 = ENTITIES * RECORDS_OF_EACH;
 /// One entity in so many has a handler in flight at the end.
 const OPEN_ONE_IN: u64 = 100;
 /// When it all happens: now, so that no timer has run down by then.
@@ -75,8 +77,8 @@ pub(crate) fn name(number: u64) -> EntityRef {
     format!("Session/{number:06}").parse().expect("a valid name")
 }
 
-/// Writes the journal at `path`.
-pub(crate) async fn write(path: &Path) {
+/// Writes the journal of this many entities at `path`.
+pub(crate) async fn write(path: &Path, entities: u64) {
     let begun = Instant::now();
     let opened = SqliteJournal::open(path, Settings::default()).expect("a new file");
     let journal: Arc<dyn Journal> = Arc::new(opened.journal);
@@ -85,7 +87,7 @@ pub(crate) async fn write(path: &Path) {
     let batch = Batch::new(None, Expected::Any, *AT, vec![(Sequence(0), registered)]);
     journal.append(batch).await.expect("appended");
     let mut writing = tokio::task::JoinSet::new();
-    for number in 0..ENTITIES {
+    for number in 0..entities {
         if writing.len() >= 64 {
             writing.join_next().await.expect("there are some").expect("no panic");
         }
@@ -98,7 +100,8 @@ pub(crate) async fn write(path: &Path) {
     let bytes = path.metadata().expect("there").len();
     let took = begun.elapsed().as_secs_f64();
     println!(
-        "A journal of {RECORDS} records of {ENTITIES} entities, {} MiB ({took:.0} s to write)\n",
+        "A journal of {} records of {entities} entities, {} MiB ({took:.0} s to write)\n",
+        entities * RECORDS_OF_EACH,
         bytes >> 20
     );
 }

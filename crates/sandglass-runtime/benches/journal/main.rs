@@ -47,7 +47,7 @@ fn main() {
     }
     let path = folder.path().join("history.db");
     if is_wanted("replay") || is_wanted("recovery") {
-        threads.block_on(history::write(&path));
+        threads.block_on(history::write(&path, history::ENTITIES));
     }
     if is_wanted("replay") {
         replaying::run(&path);
