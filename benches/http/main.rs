@@ -10,7 +10,6 @@
 #![allow(clippy::cast_precision_loss, reason = "some hundred thousand requests")]
 
 #[path = "../../tests/binary/mod.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
 mod binary;
 #[path = "../hosts/client.rs"]
 #[allow(dead_code, reason = "the benchmark of several hosts uses the rest")]
