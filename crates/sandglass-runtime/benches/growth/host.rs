@@ -85,15 +85,15 @@ pub(crate) async fn run() {
     let mut growth = Growth::of("a dispatch, by handlers in flight");
     let waits = load(WAITS);
     let mut waiting = tokio::task::JoinSet::new();
-    for count in [10, 100, 1_000, 10_000] {
-        while waiting.len() < count as usize {
+    for count in [10_usize, 100, 1_000, 10_000] {
+        while waiting.len() < count {
             let (host, waits) = (host.clone(), waits.clone());
             waiting.spawn(async move { host.run(&waits, dispatch(Context::default())).await });
         }
-        while host.live_runs(0).more < count as usize {
+        while host.live_runs(0).more < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        growth.add(count, cost(&host, &small, &Context::default()).await);
+        growth.add(count as u64, cost(&host, &small, &Context::default()).await);
     }
     growth.print();
     host.shutdown().await;
