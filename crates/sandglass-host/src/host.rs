@@ -140,20 +140,8 @@ impl Host {
         if self.0.shared.ticker.is_simulated() {
             return self.run_in_place(integration, dispatch).await;
         }
-        let Admitted { execution, caller, live } = self.0.admit(integration, dispatch)?;
-        let (sender, report) = oneshot::channel();
-        self.0.executor.start_run(Box::new(move || {
-            Box::pin(async move {
-                let report = execution.run().await;
-                drop(live);
-                // If the caller has gone, the report is dropped; metrics and spans have it.
-                drop(sender.send(report));
-            })
-        }));
-        let report = report.await.map_err(|_| Error::Lost);
-        // The handler run has its cause by now, so this stops nothing.
-        drop(caller);
-        report
+        let admitted = self.0.admit(integration, dispatch)?;
+        self.0.run_on_guest_threads(admitted).await
     }
 
     /// As [`Host::run`], but executed on the caller's task instead of the host's own threads, so that a
@@ -209,11 +197,13 @@ impl Host {
         if self.0.shared.ticker.is_simulated() {
             return self.run_in_place(integration, dispatch).await;
         }
-        let memory_bytes = integration.manifest.limits.memory_bytes;
-        let is_brief = integration.compiled.brief.is_likely(memory_bytes);
+        let brief = &integration.compiled.brief;
+        let limits = integration.manifest.limits_of(&dispatch.limits, self.max_memory_bytes());
+        let is_brief = brief.is_likely(limits.memory_bytes);
+        let admitted = self.0.admit(integration, dispatch)?;
         let occupied = if is_brief { self.0.callers_threads.occupy_soon().await } else { None };
-        let Some(occupied) = occupied else { return self.run(integration, dispatch).await };
-        let Admitted { execution, caller, live } = self.0.admit(integration, dispatch)?;
+        let Some(occupied) = occupied else { return self.0.run_on_guest_threads(admitted).await };
+        let Admitted { execution, caller, live } = admitted;
         let mut running = Box::pin(AssertUnwindSafe(execution.run()).catch_unwind());
         let executor = self.0.executor.handle();
         let polled = {
@@ -227,11 +217,14 @@ impl Host {
                 report.map_err(|_| Error::Lost)
             }
             Poll::Pending => {
+                if caller.0.present.is_in_guest() {
+                    brief.note_slice_over();
+                }
                 let (sender, report) = oneshot::channel();
                 self.0.executor.continue_run(Box::pin(async move {
                     let report = running.await;
                     drop(live);
-                    // As in `run`.
+                    // As in `run_on_guest_threads`.
                     if let Ok(report) = report {
                         drop(sender.send(report));
                     }
@@ -450,6 +443,24 @@ impl Inner {
             dispatch: Arc::new(dispatch),
         };
         Ok(Admitted { execution, caller, live })
+    }
+
+    /// Executes a handler on the host's own threads, until its end.
+    async fn run_on_guest_threads(&self, admitted: Admitted) -> Result<RunReport, Error> {
+        let Admitted { execution, caller, live } = admitted;
+        let (sender, report) = oneshot::channel();
+        self.executor.start_run(Box::new(move || {
+            Box::pin(async move {
+                let report = execution.run().await;
+                drop(live);
+                // If the caller has gone, the report is dropped; metrics and spans have it.
+                drop(sender.send(report));
+            })
+        }));
+        let report = report.await.map_err(|_| Error::Lost);
+        // The handler run has its cause by now, so this stops nothing.
+        drop(caller);
+        report
     }
 
     /// The integration with the limits of `dispatch`.

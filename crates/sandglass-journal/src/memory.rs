@@ -288,7 +288,8 @@ impl Inner {
         }
         for place in &places {
             let pruned = self.records.get_mut(*place).and_then(Option::take);
-            match pruned.map(|record| record.event()) {
+            let named = pruned.filter(|record| ["dispatched", "ended"].contains(&record.kind));
+            match named.map(|record| record.event()) {
                 Some(Ok(Event::Dispatched(gone))) => drop(self.dispatches.remove(&gone.dispatch)),
                 Some(Ok(Event::Ended(gone))) => {
                     drop(self.recordings.remove(&(gone.dispatch, gone.attempt)));

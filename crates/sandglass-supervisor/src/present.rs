@@ -148,6 +148,12 @@ impl Present {
         self.word.load(Ordering::Relaxed) & WHAT_MASK >= FIRST_FUNCTION
     }
 
+    /// Whether the run is in the guest's own code, or being instantiated.
+    #[must_use]
+    pub fn is_in_guest(&self) -> bool {
+        matches!(self.word.load(Ordering::Relaxed) & WHAT_MASK, INSTANTIATING | RUNNING)
+    }
+
     /// The calls that are in flight while the guest goes on, the oldest first, and since when.
     #[must_use]
     pub fn in_flight(&self, functions: &Functions) -> Vec<(String, Monotonic)> {

@@ -76,7 +76,7 @@ pub struct Settings {
     pub symbols_wait: Duration,
     /// The most time on the CPU of a handler that is brief: if the last ones of its module were,
     /// `Host::run_from_here` begins the next one on its caller's thread. Zero: never. The default is
-    /// 200 us, some times what the two changes of threads take that this saves.
+    /// 200 us, several times the cost of the two changes of threads that it saves.
     pub brief_handler: Duration,
     /// Kernel features that may be used if the kernel has them. Default: all. Less is for tests and
     /// comparisons.

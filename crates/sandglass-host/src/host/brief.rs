@@ -28,13 +28,18 @@ pub(crate) struct Brief(AtomicU32);
 impl Brief {
     /// Notes a handler that has ended; it was brief if it used at most `most` on the CPU.
     pub(crate) fn note(&self, report: &RunReport, most: Duration) {
-        let in_a_row = self.0.load(Ordering::Relaxed);
         if Duration::from_micros(report.cpu_us) > most || report.cause != Cause::Returned {
             self.0.store(0, Ordering::Relaxed);
-        } else if in_a_row < BRIEF_IN_A_ROW {
-            // If two threads write the same count, one handler more is needed.
-            self.0.store(in_a_row.saturating_add(1), Ordering::Relaxed);
+        } else if self.0.load(Ordering::Relaxed) < BRIEF_IN_A_ROW {
+            let more = |in_a_row| (in_a_row < BRIEF_IN_A_ROW).then_some(in_a_row + 1);
+            let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         }
+    }
+
+    /// Notes a handler that computes beyond the time slice that began on its caller's thread: the next
+    /// handlers begin on the host's threads, also before this one has ended.
+    pub(super) fn note_slice_over(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 
     /// Whether the next handler, with this memory limit in bytes, is likely to be brief.
@@ -60,6 +65,9 @@ impl CallersThreads {
     /// Occupies the caller's thread until the result is dropped. If too many are occupied, yields to
     /// other tasks, because those handlers will have ended soon; `None` if they have not.
     pub(super) async fn occupy_soon(&self) -> Option<Occupied<'_>> {
+        if self.most == 0 {
+            return None;
+        }
         for _ in 0..YIELDS {
             if let Some(occupied) = self.occupy() {
                 return Some(occupied);

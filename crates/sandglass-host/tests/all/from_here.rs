@@ -7,8 +7,8 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, Host, HostCall, HostError, HostFunction, Integration,
-    Manifest, Outcome, Settings,
+    Context, Dispatch, DispatchDeadline, DispatchLimits, Host, HostCall, HostError, HostFunction,
+    Integration, Manifest, Outcome, Settings,
 };
 use sandglass_model::{Cause, GuestLimits};
 
@@ -55,10 +55,10 @@ struct Fixture {
 impl Fixture {
     fn new(manifest: Manifest) -> Self {
         // More than a handler uses that does nothing, on a busy machine and without optimization.
-        Self::with(manifest, Duration::from_secs(10))
+        Self::with(manifest, Duration::from_secs(10), 1)
     }
 
-    fn with(manifest: Manifest, brief_handler: Duration) -> Self {
+    fn with(manifest: Manifest, brief_handler: Duration, max_runs: u32) -> Self {
         let orders = Arc::<Orders>::default();
         let function = HostFunction::asynchronous("acme:own/functions", "next", {
             let orders = Arc::clone(&orders);
@@ -74,8 +74,7 @@ impl Fixture {
                 }
             }
         });
-        let settings =
-            Settings { max_runs: 1, max_asking: 0, brief_handler, ..Settings::default() };
+        let settings = Settings { max_runs, max_asking: 0, brief_handler, ..Settings::default() };
         let host = Host::builder().settings(settings).function(function).build().expect("a host");
         let manifest = manifest.functions(["acme:own/functions.next".to_owned()]);
         let guest = host.load(OBEYS.as_bytes(), manifest).expect("a guest");
@@ -166,6 +165,22 @@ async fn a_spinner_is_killed_in_time_and_leaves_the_caller_its_thread() {
 }
 
 #[tokio::test]
+async fn handlers_begin_elsewhere_as_long_as_an_earlier_one_spins() {
+    let fixture = Fixture::with(Manifest::named("obeys"), Duration::from_secs(10), 2);
+    fixture.be_brief().await;
+    let mut spinning = Box::pin(fixture.run(LONG, &["spin"]));
+    while fixture.orders.threads().is_empty() {
+        tokio::select! {
+            biased;
+            cause = &mut spinning => panic!("it ended: {cause:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    fixture.run(LONG, &[]).await;
+    assert_ne!(fixture.orders.threads(), [thread::current().id()], "the module spins");
+}
+
+#[tokio::test]
 async fn a_handler_with_much_memory_never_begins_on_the_callers_thread() {
     let limits = GuestLimits { memory_bytes: (64 << 20) + 1, ..GuestLimits::default() };
     let fixture = Fixture::new(Manifest::named("obeys").limits(limits));
@@ -175,8 +190,20 @@ async fn a_handler_with_much_memory_never_begins_on_the_callers_thread() {
 }
 
 #[tokio::test]
+async fn a_dispatch_that_raises_the_memory_limit_does_not_begin_on_the_callers_thread() {
+    let manifest = Manifest { max_memory_bytes: Some(128 << 20), ..Manifest::named("obeys") };
+    let fixture = Fixture::new(manifest);
+    fixture.be_brief().await;
+    let limits = DispatchLimits { memory_bytes: Some((64 << 20) + 1), ..DispatchLimits::default() };
+    let raised = dispatch(LONG).limits(limits);
+    let report = fixture.host.run_from_here(&fixture.guest, raised).await.expect("it ran");
+    assert_eq!(report.cause, Cause::Returned);
+    assert!(!fixture.orders.threads().contains(&thread::current().id()));
+}
+
+#[tokio::test]
 async fn no_handler_begins_on_the_callers_thread_if_none_is_brief() {
-    let fixture = Fixture::with(Manifest::named("obeys"), Duration::ZERO);
+    let fixture = Fixture::with(Manifest::named("obeys"), Duration::ZERO, 1);
     fixture.be_brief().await;
     fixture.run(LONG, &[]).await;
     assert!(!fixture.orders.threads().contains(&thread::current().id()));

@@ -1,4 +1,4 @@
-//! A list that grows without moving what it has: a vector of a gigabyte is copied for a second when it
+//! A list that grows without moving its elements: a vector of a gigabyte is copied for a second when it
 //! grows, and an append would wait for that.
 
 /// Elements of one block.

@@ -1,5 +1,5 @@
 //! The last records of entities that are awake, as the writer knows them, so that an append looks up
-//! neither. The writer is the only one that changes them.
+//! neither that record nor the row of the entity. The writer is the only one that changes them.
 
 use std::collections::HashMap;
 

@@ -18,7 +18,7 @@ pub(super) fn insert<'a>(
     batch: &'a Batch,
     first: i64,
 ) -> rusqlite::Result<Option<&'a Recording>> {
-    // If there is only one, the index finds out.
+    // If there is only one, the unique index refuses a duplicate.
     if batch.recordings.len() > 1
         && let Some(known) = known(transaction, batch)?
     {
