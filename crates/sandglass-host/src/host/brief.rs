@@ -14,6 +14,10 @@ use sandglass_model::{Cause, RunReport};
 /// How many handlers of a module in a row were brief before the next one begins on its caller's thread.
 const BRIEF_IN_A_ROW: u32 = 16;
 
+/// How many handlers in a row are brief after one whose slice ended, before the next one begins on its
+/// caller's thread.
+const BRIEF_AFTER_CUT: u32 = 4;
+
 /// The highest memory limit of such a handler, in bytes: the default. Filling it is one instruction, of
 /// about 0.1 s.
 const MEMORY_MAX_BYTES: u64 = 64 << 20;
@@ -37,9 +41,11 @@ impl Brief {
     }
 
     /// Notes a handler that computes beyond the time slice that began on its caller's thread: the next
-    /// handlers begin on the host's threads, also before this one has ended.
+    /// handlers begin on the host's threads, also before this one has ended. A few brief handlers
+    /// outweigh that, because the slices of all handlers end at the same moments, and so one in a
+    /// hundred brief ones is cut by chance.
     pub(super) fn note_slice_over(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.0.fetch_min(BRIEF_IN_A_ROW - BRIEF_AFTER_CUT, Ordering::Relaxed);
     }
 
     /// Whether the next handler, with this memory limit in bytes, is likely to be brief.
