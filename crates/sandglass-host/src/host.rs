@@ -11,7 +11,6 @@ use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt as _;
 use sandglass_model::{
@@ -43,7 +42,7 @@ use sandglass_supervisor::capability::http::HttpClient;
 use sandglass_supervisor::capability::open_requests::OpenRequests;
 use sandglass_supervisor::capability::tenant_rate::Rates;
 use sandglass_supervisor::dispatch::{Dispatch, DispatchLimits};
-use sandglass_supervisor::executor::Executor;
+use sandglass_supervisor::executor::{Begin, Executor};
 use sandglass_supervisor::functions::Functions;
 use sandglass_supervisor::kernel::KernelFeatures;
 use sandglass_supervisor::lease::Lease;
@@ -141,7 +140,7 @@ impl Host {
             return self.run_in_place(integration, dispatch).await;
         }
         let admitted = self.0.admit(integration, dispatch)?;
-        self.0.run_on_guest_threads(admitted).await
+        self.0.run_to_end(admitted, |executor, _, begin| executor.start_run(begin)).await
     }
 
     /// As [`Host::run`], but executed on the caller's task instead of the host's own threads, so that a
@@ -197,43 +196,21 @@ impl Host {
         if self.0.shared.ticker.is_simulated() {
             return self.run_in_place(integration, dispatch).await;
         }
-        let brief = &integration.compiled.brief;
-        let limits = integration.manifest.limits_of(&dispatch.limits, self.max_memory_bytes());
-        let is_brief = brief.is_likely(limits.memory_bytes);
         let admitted = self.0.admit(integration, dispatch)?;
-        let occupied = if is_brief { self.0.callers_threads.occupy_soon().await } else { None };
-        let Some(occupied) = occupied else { return self.0.run_on_guest_threads(admitted).await };
-        let Admitted { execution, caller, live } = admitted;
-        let mut running = Box::pin(AssertUnwindSafe(execution.run()).catch_unwind());
-        let executor = self.0.executor.handle();
-        let polled = {
-            let _entered = executor.enter();
-            running.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        let brief = &integration.compiled.brief;
+        let limits = &admitted.execution.integration.manifest.limits;
+        let occupied = match brief.is_likely(limits.memory_bytes) {
+            true => self.0.callers_threads.occupy_soon().await,
+            false => None,
         };
-        drop(occupied);
-        let report = match polled {
-            Poll::Ready(report) => {
-                drop(live);
-                report.map_err(|_| Error::Lost)
-            }
-            Poll::Pending => {
-                if caller.0.present.is_in_guest() {
-                    brief.note_slice_over();
-                }
-                let (sender, report) = oneshot::channel();
-                self.0.executor.continue_run(Box::pin(async move {
-                    let report = running.await;
-                    drop(live);
-                    // As in `run_on_guest_threads`.
-                    if let Ok(report) = report {
-                        drop(sender.send(report));
-                    }
-                }));
-                report.await.map_err(|_| Error::Lost)
+        let start = |executor: &Executor, run: &Run, begin| {
+            // It is released before the end of the handler is awaited.
+            let Some(_occupied) = occupied else { return executor.start_run(begin) };
+            if executor.start_here(begin).is_pending() && run.present.is_in_guest() {
+                brief.note_slice_over();
             }
         };
-        drop(caller);
-        report
+        self.0.run_to_end(admitted, start).await
     }
 
     /// Reserves a slot for a later dispatch, which takes it by [`Dispatch::reserved`]. Dropping the
@@ -445,18 +422,22 @@ impl Inner {
         Ok(Admitted { execution, caller, live })
     }
 
-    /// Executes a handler on the host's own threads, until its end.
-    async fn run_on_guest_threads(&self, admitted: Admitted) -> Result<RunReport, Error> {
-        let Admitted { execution, caller, live } = admitted;
+    /// Executes a handler that `start` begins, until its end.
+    async fn run_to_end(
+        &self,
+        Admitted { execution, caller, live }: Admitted,
+        start: impl FnOnce(&Executor, &Run, Begin),
+    ) -> Result<RunReport, Error> {
         let (sender, report) = oneshot::channel();
-        self.executor.start_run(Box::new(move || {
+        let begin: Begin = Box::new(move || {
             Box::pin(async move {
                 let report = execution.run().await;
                 drop(live);
                 // If the caller has gone, the report is dropped; metrics and spans have it.
                 drop(sender.send(report));
             })
-        }));
+        });
+        start(&self.executor, &caller.0, begin);
         let report = report.await.map_err(|_| Error::Lost);
         // The handler run has its cause by now, so this stops nothing.
         drop(caller);
@@ -578,7 +559,7 @@ impl Drop for CallerGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Settings;
+    use crate::{Context, Settings};
 
     #[tokio::test]
     async fn without_a_ticker_no_guest_starts_and_the_metric_is_zero() {
@@ -592,7 +573,7 @@ mod tests {
         let integration = host.load(guest, Manifest::default()).expect("a guest");
         host.0.shared.ticker.end();
         let dispatch =
-            Dispatch::new("Session/1".parse().expect("valid"), "Begin", crate::Context::default());
+            Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default());
         let refused = host.run(&integration, dispatch).await;
         assert!(matches!(refused, Err(Error::TickerUnhealthy(TickerHealth::Dead))), "{refused:?}");
         let scrape = exporter.render();

@@ -46,24 +46,20 @@ struct Inner {
 #[derive(Debug)]
 struct Stored {
     at: WallTime,
-    entity: Option<Arc<EntityRef>>,
+    entity: Option<EntityRef>,
     sequence: Sequence,
     kind: &'static str,
     body: Box<str>,
 }
 
 impl Stored {
-    fn entity(&self) -> Option<&EntityRef> {
-        self.entity.as_deref()
-    }
-
     fn event(&self) -> Result<Event, String> {
         decode_event(self.kind, &self.body)
     }
 
     fn entry(&self, position: Position) -> Entry {
         let (at, sequence) = (self.at, self.sequence);
-        let entity = self.entity().cloned();
+        let entity = self.entity.clone();
         match self.event() {
             Ok(event) => Entry::Record(Record { position, at, entity, sequence, event }),
             Err(what) => Entry::Damaged { position, what },
@@ -145,9 +141,8 @@ impl Inner {
             Some(known) => known.extend(places),
             None => drop(self.by_entity.insert(entity.clone(), places.collect())),
         }
-        let shared = entity.clone().map(Arc::new);
         for Line { sequence, kind, body } in lines {
-            let (entity, body) = (shared.clone(), body.into_boxed_str());
+            let (entity, body) = (entity.clone(), body.into_boxed_str());
             self.records.push(Some(Stored { at, entity, sequence, kind, body }));
         }
         let last = self.last();
@@ -224,7 +219,7 @@ impl Inner {
 
     fn dispatch(&self, dispatch: DispatchId) -> Option<(EntityRef, Position)> {
         let place = *self.dispatches.get(&dispatch)?;
-        Some((self.record(place)?.entity()?.clone(), position(place)))
+        Some((self.record(place)?.entity.clone()?, position(place)))
     }
 
     fn last(&self) -> Position {

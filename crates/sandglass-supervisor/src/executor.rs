@@ -6,13 +6,15 @@ mod starting;
 
 use std::io;
 use std::sync::Arc;
+use std::task::Poll;
 
 use sandglass_model::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::opaque::opaque;
 pub use giving_way::give_way;
-use starting::{Begin, Line, Run, Starter};
+pub use starting::Begin;
+use starting::{Line, Starter};
 
 /// Threads for blocking work of this crate: reading certificates, once.
 const OWN_BLOCKING_THREADS: usize = 4;
@@ -50,9 +52,11 @@ impl Executor {
         self.line.join(begin);
     }
 
-    /// Continues `run`, which began on the thread of its caller and is pending, on a thread for guests.
-    pub fn continue_run(&self, run: Run) {
-        self.handle().spawn(starting::continue_run(run));
+    /// Starts the run that `begin` creates on this thread. If it is pending, it continues on a thread for
+    /// guests.
+    pub fn start_here(&self, begin: Begin) -> Poll<()> {
+        let _entered = self.handle().enter();
+        starting::start(begin)
     }
 
     /// The runtime for timers, requests and blocking calls.

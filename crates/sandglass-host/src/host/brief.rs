@@ -34,7 +34,7 @@ impl Brief {
     pub(crate) fn note(&self, report: &RunReport, most: Duration) {
         if Duration::from_micros(report.cpu_us) > most || report.cause != Cause::Returned {
             self.0.store(0, Ordering::Relaxed);
-        } else if self.0.load(Ordering::Relaxed) < BRIEF_IN_A_ROW {
+        } else {
             let more = |in_a_row| (in_a_row < BRIEF_IN_A_ROW).then_some(in_a_row + 1);
             let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         }

@@ -181,6 +181,21 @@ async fn handlers_begin_elsewhere_as_long_as_an_earlier_one_spins() {
 }
 
 #[tokio::test]
+async fn a_handler_that_waits_does_not_keep_others_from_the_callers_thread() {
+    let fixture = Fixture::with(Manifest::named("obeys"), Duration::from_secs(10), 2);
+    fixture.be_brief().await;
+    let mut waiting = Box::pin(fixture.run(LONG, &["wait"]));
+    while fixture.orders.threads().is_empty() {
+        tokio::select! {
+            biased;
+            cause = &mut waiting => panic!("it ended: {cause:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    assert_eq!(fixture.begins_here(&[]).await.is_some(), may_begin_here());
+}
+
+#[tokio::test]
 async fn a_handler_with_much_memory_never_begins_on_the_callers_thread() {
     let limits = GuestLimits { memory_bytes: (64 << 20) + 1, ..GuestLimits::default() };
     let fixture = Fixture::new(Manifest::named("obeys").limits(limits));

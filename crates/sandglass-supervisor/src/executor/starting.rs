@@ -15,11 +15,11 @@ use crate::sync::lock;
 use crate::ticker::SLICE;
 
 /// A started run.
-pub(super) type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Creates a run, on the thread that starts it: its few kilobytes are then freed on the thread that
 /// allocated them, for the next run.
-pub(super) type Begin = Box<dyn FnOnce() -> Run + Send>;
+pub type Begin = Box<dyn FnOnce() -> Run + Send>;
 
 /// The runs that have not started yet. Admission bounds their number.
 #[derive(Default)]
@@ -94,7 +94,7 @@ impl Future for Starter {
 
 /// Begins a run and polls it once. If it is pending, it continues as a task, whose first poll
 /// registers its waker. A panic ends this run only, as it would end a task.
-fn start(begin: Begin) -> Poll<()> {
+pub(super) fn start(begin: Begin) -> Poll<()> {
     let started = catch_unwind(AssertUnwindSafe(|| {
         let mut run = begin();
         let polled = run.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -108,7 +108,7 @@ fn start(begin: Begin) -> Poll<()> {
 
 /// Continues a run after its thread has checked for I/O and for new runs, before which tokio would
 /// otherwise poll a new task.
-pub(super) async fn continue_run(run: Run) {
+async fn continue_run(run: Run) {
     task::yield_now().await;
     run.await;
 }
