@@ -1,7 +1,7 @@
 //! Handlers that begin on their caller's thread, because the last ones of their module were brief.
 
 use std::collections::VecDeque;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -103,6 +103,20 @@ impl Fixture {
         None
     }
 
+    /// Dispatches a handler that does this and does not end, and waits until it has asked for that. It
+    /// ends when the result is dropped.
+    async fn begin(&self, order: &'static str) -> Pin<Box<dyn Future<Output = Cause> + '_>> {
+        let mut running = Box::pin(async move { self.run(LONG, &[order]).await });
+        while self.orders.threads().is_empty() {
+            tokio::select! {
+                biased;
+                cause = &mut running => panic!("it ended: {cause:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        running
+    }
+
     /// Dispatches a handler that does this; returns its cause.
     async fn run(&self, budget: Duration, orders: &[&'static str]) -> Cause {
         self.orders.orders.lock().expect("no panic").extend(orders);
@@ -168,14 +182,7 @@ async fn a_spinner_is_killed_in_time_and_leaves_the_caller_its_thread() {
 async fn handlers_begin_elsewhere_as_long_as_an_earlier_one_spins() {
     let fixture = Fixture::with(Manifest::named("obeys"), Duration::from_secs(10), 2);
     fixture.be_brief().await;
-    let mut spinning = Box::pin(fixture.run(LONG, &["spin"]));
-    while fixture.orders.threads().is_empty() {
-        tokio::select! {
-            biased;
-            cause = &mut spinning => panic!("it ended: {cause:?}"),
-            () = tokio::task::yield_now() => {}
-        }
-    }
+    let _spinning = fixture.begin("spin").await;
     fixture.run(LONG, &[]).await;
     assert_ne!(fixture.orders.threads(), [thread::current().id()], "the module spins");
 }
@@ -184,14 +191,7 @@ async fn handlers_begin_elsewhere_as_long_as_an_earlier_one_spins() {
 async fn a_handler_that_waits_does_not_keep_others_from_the_callers_thread() {
     let fixture = Fixture::with(Manifest::named("obeys"), Duration::from_secs(10), 2);
     fixture.be_brief().await;
-    let mut waiting = Box::pin(fixture.run(LONG, &["wait"]));
-    while fixture.orders.threads().is_empty() {
-        tokio::select! {
-            biased;
-            cause = &mut waiting => panic!("it ended: {cause:?}"),
-            () = tokio::task::yield_now() => {}
-        }
-    }
+    let _waiting = fixture.begin("wait").await;
     assert_eq!(fixture.begins_here(&[]).await.is_some(), may_begin_here());
 }
 
@@ -228,14 +228,7 @@ async fn no_handler_begins_on_the_callers_thread_if_none_is_brief() {
 async fn a_caller_that_goes_away_ends_a_handler_that_began_on_its_thread() {
     let fixture = Fixture::new(Manifest::named("obeys"));
     fixture.be_brief().await;
-    let mut waiting = Box::pin(fixture.run(LONG, &["wait"]));
-    while fixture.orders.threads().is_empty() {
-        tokio::select! {
-            biased;
-            cause = &mut waiting => panic!("it ended: {cause:?}"),
-            () = tokio::task::yield_now() => {}
-        }
-    }
+    let waiting = fixture.begin("wait").await;
     drop(waiting);
     // The only slot is free again.
     let report = fixture.host.run_from_here(&fixture.guest, dispatch(LONG)).await.expect("it ran");

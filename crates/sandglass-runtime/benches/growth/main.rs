@@ -21,10 +21,17 @@
 mod history;
 mod host;
 mod records;
+#[path = "../journal/replaying.rs"]
+#[allow(dead_code, reason = "the benchmark of the journal uses the rest")]
+mod replaying;
 mod runtime;
+#[path = "../journal/timing.rs"]
+mod timing;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+use timing::Quantiles;
 
 /// As the command line has it.
 #[global_allocator]
@@ -92,11 +99,6 @@ fn short(cost: Duration) -> String {
     }
 }
 
-pub(crate) fn median(mut all: Vec<Duration>) -> Duration {
-    all.sort_unstable();
-    all[all.len() / 2]
-}
-
 /// The median time that `each` takes.
 pub(crate) async fn repeat<F: Future>(mut each: impl FnMut() -> F) -> Duration {
     let mut all = Vec::with_capacity(REPEATED);
@@ -105,5 +107,5 @@ pub(crate) async fn repeat<F: Future>(mut each: impl FnMut() -> F) -> Duration {
         each().await;
         all.push(begun.elapsed());
     }
-    median(all)
+    Quantiles::of(all).p50
 }

@@ -4,15 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sandglass_journal::{
-    Checking, Entry, Journal as _, PAGE_MAX_ENTRIES, Settings, SqliteJournal, SqliteReader,
-};
+use sandglass_journal::{Checking, Journal as _, Settings, SqliteJournal};
 use sandglass_liveness::Spec;
-use sandglass_liveness::replay::Replay;
 use sandglass_model::{EntityRef, Object, Position};
 use sandglass_runtime::Runtime;
 
 use crate::history::{RECORDS_OF_EACH, SPEC, name, write};
+use crate::replaying::decide_again;
 use crate::{Growth, repeat};
 
 pub(crate) async fn run(folder: &Path) {
@@ -26,7 +24,7 @@ pub(crate) async fn run(folder: &Path) {
         let path = folder.join(format!("{entities}.db"));
         write(&path, entities).await;
         let begun = Instant::now();
-        replayed(&path);
+        decide_again(&path);
         replay.add(records, begun.elapsed());
         // The first start notes how entities rest; later ones read only that.
         started(&path, &name(entities / 2 + 1)).await;
@@ -64,20 +62,4 @@ async fn started(path: &Path, sleeper: &EntityRef) -> (Duration, Duration) {
     runtime.shutdown(Duration::from_secs(5)).await;
     journal.close().await;
     (until_accepting, until_woken)
-}
-
-/// Decides all records again, as `sandglass replay` does.
-fn replayed(path: &Path) {
-    let mut journal: SqliteReader = SqliteJournal::open_read_only(path).expect("a journal");
-    let (mut from, mut replay) = (Some(Position(1)), Replay::new());
-    while let Some(start) = from {
-        let page = journal.read(start, PAGE_MAX_ENTRIES).expect("readable");
-        for entry in &page.entries {
-            let Entry::Record(record) = entry else { panic!("{entry:?}") };
-            replay.feed(record);
-        }
-        from = page.next;
-    }
-    let summary = replay.finish();
-    assert_eq!(summary.divergence_count, 0, "{:?}", summary.divergences);
 }

@@ -9,7 +9,8 @@ use sandglass_liveness::Spec;
 use sandglass_model::{EntityRef, Object};
 use sandglass_runtime::Runtime;
 
-use crate::{Growth, median, repeat};
+use crate::timing::Quantiles;
+use crate::{Growth, repeat};
 
 /// Counts; its entities wait for ever.
 const COUNTER: &str = r#"
@@ -90,7 +91,7 @@ pub(crate) async fn run(folder: &Path) {
             took.push(begun.elapsed());
             new.shutdown(Duration::from_secs(5)).await;
         }
-        wakes.add(count, median(took));
+        wakes.add(count, Quantiles::of(took).p50);
     }
     action.print();
     wakes.print();

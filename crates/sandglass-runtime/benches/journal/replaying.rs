@@ -20,6 +20,12 @@ pub(crate) fn run(path: &Path) {
         60.0 * rate(read, begun.elapsed())
     );
     let begun = Instant::now();
+    let records = decide_again(path);
+    println!("| deciding them again, too | {:.0} |\n", 60.0 * rate(records, begun.elapsed()));
+}
+
+/// Decides all records again; returns how many there are.
+pub(crate) fn decide_again(path: &Path) -> u64 {
     let mut replay = Replay::new();
     each(path, |entry| match entry {
         Entry::Record(record) => replay.feed(record),
@@ -27,10 +33,7 @@ pub(crate) fn run(path: &Path) {
     });
     let summary = replay.finish();
     assert_eq!(summary.divergence_count, 0, "{:?}", summary.divergences);
-    println!(
-        "| deciding them again, too | {:.0} |\n",
-        60.0 * rate(summary.records, begun.elapsed())
-    );
+    summary.records
 }
 
 fn each(path: &Path, mut with: impl FnMut(&Entry)) -> u64 {
