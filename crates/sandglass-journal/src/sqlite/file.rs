@@ -266,17 +266,37 @@ pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Er
                 return rebuild_entities(connection, path, "it is missing");
             }
             let lost = lost_indexes(connection)?;
-            if lost.is_empty() {
+            if !lost.is_empty() {
+                tracing::warn!(journal = %path.display(), ?lost, "made indexes again that were lost");
+            } else if !has_earlier_index(connection)? {
                 return Ok(());
             }
-            tracing::warn!(journal = %path.display(), ?lost, "made indexes again that were lost");
-            return connection.execute_batch(INDEXES);
+            let transaction = connection.transaction()?;
+            drop_earlier_index(&transaction)?;
+            transaction.execute_batch(INDEXES)?;
+            return transaction.commit();
         }
         let transaction = connection.transaction()?;
+        drop_earlier_index(&transaction)?;
         add_later(&transaction, format)?;
         transaction.commit()
     };
     upgraded().map_err(|error| fault::of(path, "upgrading", &error))
+}
+
+/// Whether the index of recordings is by the whole id of a dispatch, as before.
+fn has_earlier_index(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema \
+               WHERE name = 'recordings_of_dispatch' AND sql NOT LIKE '%unhex%')";
+    connection.query_row(sql, [], |row| row.get(0))
+}
+
+/// Drops that index, so that the present one can be made.
+fn drop_earlier_index(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    if has_earlier_index(transaction)? {
+        transaction.execute_batch("DROP INDEX recordings_of_dispatch")?;
+    }
+    Ok(())
 }
 
 /// Makes the table of entities again, because of what is wrong with it.

@@ -11,6 +11,12 @@ use crate::{Batch, RECORDING_MAX_BYTES, Recording};
 /// What is wrong with recordings, by the positions of their handlers' ends.
 pub(super) type Flaws = BTreeMap<Position, String>;
 
+/// Selects the recording of a dispatch and an attempt, written like the index in `indexes.sql`, so that
+/// SQLite uses it. (The first two terms use that of files which no host has opened since.)
+const OF_DISPATCH: &str = "dispatch = ?1 AND attempt = ?2 \
+     AND unhex(substr(dispatch, 17, 16)) = unhex(substr(?1, 17, 16)) \
+     AND unhex(substr(dispatch, 1, 16)) = unhex(substr(?1, 1, 16))";
+
 /// Inserts the recordings of `batch`, whose first record has the position `first`. If a handler was
 /// recorded before, nothing is inserted, and its recording is returned.
 pub(super) fn insert<'a>(
@@ -32,7 +38,9 @@ pub(super) fn insert<'a>(
         let checksum = checksum(position, &dispatch, (*attempt).into(), body);
         let mut insert = transaction.prepare_cached(
             "INSERT INTO recordings (position, dispatch, attempt, body, checksum) \
-             VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (dispatch, attempt) DO NOTHING",
+             VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT (unhex(substr(dispatch, 17, 16)), unhex(substr(dispatch, 1, 16)), attempt) \
+             DO NOTHING",
         )?;
         if insert.execute(params![position, dispatch, attempt, body, checksum])? == 0 {
             return Ok(Some(recording));
@@ -47,8 +55,8 @@ fn known<'a>(
     batch: &'a Batch,
 ) -> rusqlite::Result<Option<&'a Recording>> {
     for recording in &batch.recordings {
-        let mut known = transaction
-            .prepare_cached("SELECT 1 FROM recordings WHERE dispatch = ?1 AND attempt = ?2")?;
+        let sql = format!("SELECT 1 FROM recordings WHERE {OF_DISPATCH}");
+        let mut known = transaction.prepare_cached(&sql)?;
         if known.exists(params![recording.dispatch.to_string(), recording.attempt])? {
             return Ok(Some(recording));
         }
@@ -68,7 +76,7 @@ pub(super) fn find(
     if !file::has_snapshots(snapshot)? {
         return Ok(None);
     }
-    let sql = format!("SELECT {} FROM recordings WHERE dispatch = ?1 AND attempt = ?2", columns());
+    let sql = format!("SELECT {} FROM recordings WHERE {OF_DISPATCH}", columns());
     let mut statement = snapshot.prepare_cached(&sql)?;
     let decode = |found: &Row<'_>| {
         let position = reader::position(found.get(0)?);

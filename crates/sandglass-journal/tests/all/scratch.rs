@@ -64,6 +64,16 @@ impl Scratch {
         connection.query_row(sql, [""], |row| row.get(3)).expect("a plan")
     }
 
+    /// How SQLite would look a recording up.
+    pub(crate) fn plan_of_recording(&self) -> String {
+        let connection = rusqlite::Connection::open(self.journal()).expect("a SQLite file");
+        let sql = "EXPLAIN QUERY PLAN SELECT body FROM recordings \
+                   WHERE dispatch = ?1 AND attempt = ?2 \
+                   AND unhex(substr(dispatch, 17, 16)) = unhex(substr(?1, 17, 16)) \
+                   AND unhex(substr(dispatch, 1, 16)) = unhex(substr(?1, 1, 16))";
+        connection.query_row(sql, ["", ""], |row| row.get(3)).expect("a plan")
+    }
+
     pub(crate) fn all(&self) -> Result<Page, Error> {
         SqliteJournal::open_read_only(self.journal())?.read(Position(0), 100)
     }
