@@ -36,6 +36,27 @@ impl Arguments {
     }
 }
 
+/// Size from which guests begin with code of the baseline compiler, in bytes. The optimizing one takes
+/// a second for it.
+const BASELINE_FROM_BYTES: u64 = 2 << 20;
+
+/// The flag of a command that executes guests of its user.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Optimizing {
+    /// Compile guests of 2 MiB and more with optimizations before they run, as for a journal that is kept;
+    /// otherwise their first code is compiled in a sixth of the time, and is slower
+    #[arg(long)]
+    optimize: bool,
+}
+
+impl Optimizing {
+    /// For [`CompileHelper::baseline_from`]. What is recorded `in_journal` is executed with optimized code,
+    /// as it is when it is replayed.
+    pub(crate) fn baseline_from(self, in_journal: bool) -> u64 {
+        if self.optimize || in_journal { u64::MAX } else { BASELINE_FROM_BYTES }
+    }
+}
+
 /// The flags of a command that keeps compiled code for the next process.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct CachedArguments {

@@ -103,8 +103,13 @@ impl CompiledFolder {
         code
     }
 
+    /// Whether there is a file for `entry`, which may not be genuine.
+    pub(crate) fn has(&self, entry: &Entry) -> bool {
+        self.folder.path().join(file_name(entry)).exists()
+    }
+
     fn look_up(&self, entry: &Entry) -> Result<Option<Code>, Discarded> {
-        let name = format!("{}{CODE}", entry.name());
+        let name = file_name(entry);
         let file = match self.folder.open_file(&name, ENTRY_MAX_BYTES) {
             Ok(file) => file,
             Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -130,7 +135,7 @@ impl CompiledFolder {
     /// Keeps `code` as `entry`. If the folder becomes too large, the entries that were used longest
     /// ago are removed.
     pub(crate) fn keep(&self, entry: &Entry, code: &Code) {
-        let name = format!("{}{CODE}", entry.name());
+        let name = file_name(entry);
         if let Err(error) = self.write(entry, &name, code) {
             let path = self.folder.path().join(&name);
             tracing::warn!(file = ?path, "compiled code cannot be kept: {error}");
@@ -213,6 +218,10 @@ fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
         Unfit::Io(error) => error,
         other => io::Error::other(other),
     })
+}
+
+fn file_name(entry: &Entry) -> String {
+    format!("{}{CODE}", entry.name())
 }
 
 /// A random name for a file that is being written.

@@ -69,6 +69,8 @@ pub struct CompileHelper {
     program: PathBuf,
     arguments: Vec<OsString>,
     limits: CompileLimits,
+    /// Size from which modules are first compiled by the baseline compiler, in bytes.
+    baseline_from: u64,
 }
 
 impl CompileHelper {
@@ -81,7 +83,12 @@ impl CompileHelper {
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Self {
         let arguments = arguments.into_iter().map(Into::into).collect();
-        Self { program: program.into(), arguments, limits: CompileLimits::default() }
+        Self {
+            program: program.into(),
+            arguments,
+            limits: CompileLimits::default(),
+            baseline_from: u64::MAX,
+        }
     }
 
     /// The program of this process itself, started with `arguments`, which must lead it to
@@ -96,6 +103,21 @@ impl CompileHelper {
     #[must_use]
     pub fn limits(self, limits: CompileLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// Modules of at least `bytes` bytes for which no optimized code is kept are compiled by Wasmtime's
+    /// baseline compiler (Winch), which takes about a sixth of the time, and whose code is slower. If
+    /// the host keeps code ([`Settings::compiled_cache_dir`](crate::Settings::compiled_cache_dir)), the
+    /// optimizing compiler follows in the background, for hosts that load the module later. What the
+    /// baseline compiler lacks (exceptions, tail calls, some vector instructions) is compiled with
+    /// optimizations at once. By default, everything is.
+    ///
+    /// This is for developers who wait for their own guests. The baseline compiler has had more errors
+    /// that let guests leave their sandbox than the optimizing one, so do not use it for guests that
+    /// you do not trust.
+    #[must_use]
+    pub fn baseline_from(self, bytes: u64) -> Self {
+        Self { baseline_from: bytes, ..self }
     }
 }
 
@@ -126,6 +148,14 @@ pub(crate) struct Job<'a> {
 }
 
 impl Compiler {
+    /// Whether `binary` is compiled by the baseline compiler if no optimized code is kept.
+    pub(crate) fn begins_with_baseline(&self, binary: &[u8]) -> bool {
+        match self {
+            Self::InProcess => false,
+            Self::Helper(helper) => binary.len() as u64 >= helper.baseline_from,
+        }
+    }
+
     /// Validates and compiles a module.
     ///
     /// # Errors

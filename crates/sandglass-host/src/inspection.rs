@@ -17,7 +17,7 @@ use crate::detection::abi_of;
 use crate::host::Host;
 use crate::module::{self, component, core_module};
 use crate::sandbox::{Concurrency, Sandbox};
-use crate::structure::{self, Bound};
+use crate::structure::{self, Bodies, Bound};
 use sandglass_supervisor::manifest::Abi;
 use sandglass_supervisor::rejection::{in_a_line, rejection};
 use sandglass_supervisor::settings::MAX_TABLE_ELEMENTS;
@@ -264,7 +264,7 @@ impl Host {
     /// They are not WebAssembly, or not valid with any feature that exists.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, Rejection> {
         let binary = structure::to_binary(bytes)?;
-        structure::check(&binary)?;
+        structure::check(&binary, Bodies::Checked)?;
         let abi = abi_of(&binary)?;
         let scan = Scan::of(&binary).map_err(|error| {
             let message = format!("{abi} that is not valid: {}", in_a_line(&error.to_string()));

@@ -9,6 +9,7 @@ use sandglass_supervisor::capability::Grants;
 use sandglass_supervisor::manifest::Manifest;
 
 use crate::module::Compiled;
+use crate::sandbox::Tier;
 
 /// A module that a host has compiled, with its grants. Cheap to clone.
 #[derive(Clone)]
@@ -36,6 +37,13 @@ impl Integration {
     #[must_use]
     pub fn allocation(&self) -> Allocation {
         self.compiled.sandbox.kind.allocation
+    }
+
+    /// Whether its code is that of the optimizing compiler, and not of the baseline compiler
+    /// ([`CompileHelper::baseline_from`](crate::CompileHelper::baseline_from)).
+    #[must_use]
+    pub fn is_optimized(&self) -> bool {
+        self.compiled.sandbox.kind.target.tier == Tier::Optimizing
     }
 
     /// The host functions that the module imports and can wait in, by their names in dying spans.

@@ -18,11 +18,12 @@ use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::DispatchMetrics;
 
 use crate::abi::core_module::PAGE_BYTES;
+use crate::compiled_folder::Entry;
 use crate::detection;
 use crate::host::brief::Brief;
 use crate::mappings;
 use crate::sandbox::{Concurrency, EngineKind, MAX_TABLES, Sandbox, Target};
-use crate::structure::{self, Demands, InstanceState};
+use crate::structure::{self, Bodies, Demands, InstanceState};
 use crate::symbols::{self, Symbols};
 use sandglass_supervisor::manifest::{Abi, Manifest};
 use sandglass_supervisor::rejection::rejection;
@@ -229,14 +230,18 @@ pub(crate) fn compile(
     bytes: &[u8],
     compiling: Compiling<'_>,
 ) -> Result<Compiled, NotCompiled> {
-    let mut binary = structure::to_binary(bytes)?.into_owned();
-    let state = structure::check(&binary)?;
     let hash = ModuleHash::of(bytes);
+    let mut binary = structure::to_binary(bytes)?.into_owned();
+    let entry = Entry::of(&sandbox.engine, hash, Kind::of(&binary));
+    let kept = compiling.find(&entry);
+    // Code is kept only after the bodies of its functions were checked.
+    let bodies = if kept.is_some() { Bodies::Skipped } else { Bodies::Checked };
+    let state = structure::check(&binary, bodies)?;
     let symbols = Symbols::of(hash, &binary);
     symbols::hide_names(&mut binary);
     let has_context_page = add_context_page(&mut binary);
     let (engine, target) = (&sandbox.engine, sandbox.kind.target);
-    let source = Source { engine, target, hash, binary: &binary, compiling };
+    let source = Source { engine, target, entry, binary: &binary, kept, compiling };
     let (code, needs) = match Kind::of(&binary) {
         Kind::CoreModule if node_pack::is_node_pack(&binary) => {
             let (pack, needs) = node_pack::compile(&source)?;

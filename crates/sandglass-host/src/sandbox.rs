@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sandglass_model::Allocation;
 use wasmtime::{
     Collector, Config, Enabled, Engine, EngineWeak, ExternType, InstanceAllocationStrategy, Linker,
-    PoolingAllocationConfig, Result, Store, WasmBacktraceDetails, component,
+    PoolingAllocationConfig, Result, Store, Strategy, WasmBacktraceDetails, component,
 };
 
 use crate::abi;
@@ -72,11 +72,21 @@ impl Concurrency {
     }
 }
 
+/// Which of Wasmtime's compilers makes the code of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Tier {
+    /// Cranelift.
+    Optimizing,
+    /// Winch, which compiles in one pass, several times as fast. It lacks exceptions and tail calls.
+    Baseline,
+}
+
 /// What code is compiled for: the settings of an engine that code depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Target {
     pub(crate) metering: Metering,
     pub(crate) concurrency: Concurrency,
+    pub(crate) tier: Tier,
 }
 
 /// Which of a host's engines. A module is executed only by the engine that it was compiled for.
@@ -89,7 +99,11 @@ pub(crate) struct EngineKind {
 impl EngineKind {
     /// The engine of most guests.
     pub(crate) const USUAL: Self = Self {
-        target: Target { metering: Metering::Unmetered, concurrency: Concurrency::OneCall },
+        target: Target {
+            metering: Metering::Unmetered,
+            concurrency: Concurrency::OneCall,
+            tier: Tier::Optimizing,
+        },
         allocation: Allocation::Pooled,
     };
 }
@@ -213,12 +227,17 @@ pub(crate) fn engine_to_compile(target: Target) -> Result<Engine> {
 
 fn config(settings: &Settings, kind: EngineKind) -> Config {
     let frames = settings.backtrace_frames.min(MAX_FRAMES) as usize;
+    let (strategy, has_all) = match kind.target.tier {
+        Tier::Optimizing => (Strategy::Cranelift, true),
+        Tier::Baseline => (Strategy::Winch, false),
+    };
     let mut config = Config::new();
     config
+        .strategy(strategy)
         .epoch_interruption(true)
         .consume_fuel(kind.target.metering == Metering::Fuel)
-        .wasm_exceptions(true)
-        .wasm_tail_call(true)
+        .wasm_exceptions(has_all)
+        .wasm_tail_call(has_all)
         .wasm_simd(true)
         .wasm_bulk_memory(true)
         .wasm_multi_value(true)

@@ -36,13 +36,20 @@ pub(crate) use cost::InstanceState;
 pub(crate) use text::to_binary;
 use type_scope::TypeScope;
 
-/// Checks `binary`, a core module or a component, against all [`Bound`]s, and returns what it occupies
-/// before its code runs.
+/// Whether the bodies of functions are read. They are most of a module, and nothing else depends on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bodies {
+    Checked,
+    Skipped,
+}
+
+/// Checks `binary`, a core module or a component, against all [`Bound`]s, or without `bodies` against
+/// those of everything else, and returns what it occupies before its code runs.
 ///
 /// # Errors
 /// It exceeds one, or is malformed. The rejection names the figure, the offset and the bound.
-pub(crate) fn check(binary: &[u8]) -> Result<InstanceState, Rejection> {
-    let (scanned, _) = scan(binary);
+pub(crate) fn check(binary: &[u8], bodies: Bodies) -> Result<InstanceState, Rejection> {
+    let (scanned, _) = scan(binary, bodies);
     scanned.map_err(|fault| fault.into_rejection(Kind::of(binary)))
 }
 
@@ -57,7 +64,7 @@ pub(crate) struct Demands {
 
 /// Returns what the module in `binary` needs of its engine, as far as it can be read.
 pub(crate) fn demands(binary: &[u8]) -> Demands {
-    let (_, counts) = scan(binary);
+    let (_, counts) = scan(binary, Bodies::Skipped);
     let concurrency = match counts.is_concurrent {
         true => Concurrency::SeveralCalls,
         false => Concurrency::OneCall,
@@ -75,7 +82,7 @@ pub(crate) fn demands(binary: &[u8]) -> Demands {
 /// that compare the bounds with real modules.
 #[must_use]
 pub fn structural_figures(binary: &[u8]) -> Vec<(Bound, u64)> {
-    let (_, counts) = scan(binary);
+    let (_, counts) = scan(binary, Bodies::Checked);
     Bound::ALL.iter().map(|bound| (*bound, counts.figure(*bound))).collect()
 }
 
@@ -135,15 +142,16 @@ impl Scope {
     }
 }
 
-fn scan(binary: &[u8]) -> (Result<InstanceState, Fault>, Counts) {
+fn scan(binary: &[u8], bodies: Bodies) -> (Result<InstanceState, Fault>, Counts) {
     let (counts, whole) = (Counts::default(), InstanceState::default());
-    let mut scanner = Scanner { binary, counts, open: Vec::new(), whole };
+    let mut scanner = Scanner { binary, bodies, counts, open: Vec::new(), whole };
     let scanned = scanner.scan();
     (scanned, scanner.counts)
 }
 
 struct Scanner<'a> {
     binary: &'a [u8],
+    bodies: Bodies,
     counts: Counts,
     /// The innermost last. [`Bound::ComponentDepth`] bounds its length.
     open: Vec<Scope>,
@@ -162,6 +170,7 @@ impl Scanner<'_> {
                     self.counts.offset = offset;
                     self.leave()?;
                 }
+                Payload::CodeSectionEntry(_) if self.bodies == Bodies::Skipped => {}
                 payload => match self.open.last_mut() {
                     Some(Scope::Module(module)) => module.take(payload, &mut self.counts)?,
                     Some(Scope::Component(_)) => self.take_in_component(payload)?,

@@ -21,6 +21,8 @@ pub(crate) struct Start {
     pub(crate) metrics: Option<SocketAddr>,
     #[serde(default)]
     pub(crate) compiling: CompileLimits,
+    /// Size from which modules begin with code of the baseline compiler, in bytes.
+    pub(crate) baseline_from: u64,
     /// `None` if time is real.
     pub(crate) virtual_time: Option<VirtualTime>,
 }

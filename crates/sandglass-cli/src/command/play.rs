@@ -41,6 +41,8 @@ pub(crate) struct Arguments {
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     compiling: compiling::Arguments,
+    #[command(flatten)]
+    optimizing: compiling::Optimizing,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
@@ -71,6 +73,7 @@ async fn play(
         let settings = Settings {
             journal,
             compiling: arguments.compiling.limits(CompileLimits::default()),
+            baseline_from: arguments.optimizing.baseline_from(arguments.journal.is_some()),
             metrics: arguments.metrics,
         };
         let mut interrupts = Interrupts::listen()?;

@@ -39,4 +39,6 @@ pub(crate) struct Arguments {
     pub(super) junit: Option<PathBuf>,
     #[command(flatten)]
     pub(super) compiling: compiling::CachedArguments,
+    #[command(flatten)]
+    pub(super) optimizing: compiling::Optimizing,
 }

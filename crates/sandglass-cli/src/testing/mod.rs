@@ -90,6 +90,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
 /// A kit with `functions`, which keeps compiled code.
 fn kit(arguments: &Arguments, functions: &[Signature]) -> anyhow::Result<Kit> {
     let built = arguments.compiling.build(|folder, helper| {
+        let helper = helper.baseline_from(arguments.optimizing.baseline_from(false));
         let builder = Kit::builder().compiled_cache_dir(folder).compile_in(helper);
         functions.iter().cloned().fold(builder, Builder::scripted).build()
     });

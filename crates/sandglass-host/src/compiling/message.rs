@@ -15,11 +15,11 @@ use sandglass_model::{Rejection, RejectionKind};
 
 use crate::compiled_folder::KEY_BYTES;
 use crate::module::Kind;
-use crate::sandbox::{Concurrency, Metering, Target};
+use crate::sandbox::{Concurrency, Metering, Target, Tier};
 use sandglass_supervisor::rejection::rejection;
 
 /// The first bytes of both, with the version of their form.
-const MAGIC: [u8; 16] = *b"sandglass comp 2";
+const MAGIC: [u8; 16] = *b"sandglass comp 3";
 
 /// Largest binary that a helper reads, in bytes: more than any limit on modules allows.
 const BINARY_MAX_BYTES: u64 = 4 << 30;
@@ -30,7 +30,7 @@ pub(super) const REJECTION_MAX_BYTES: usize = 16 << 10;
 /// Size of what precedes the body of a response, in bytes.
 pub(super) const RESPONSE_HEAD_BYTES: usize = MAGIC.len() + 1 + 8;
 
-const REQUEST_HEAD_BYTES: usize = MAGIC.len() + KEY_BYTES + 1 + 2 + 8 + 8 + 8;
+const REQUEST_HEAD_BYTES: usize = MAGIC.len() + KEY_BYTES + 1 + 3 + 8 + 8 + 8;
 
 /// A request, without the binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ impl Request {
         head.extend(MAGIC);
         head.extend(self.key);
         // As `read` expects them: by the order of their declaration.
-        let Target { metering, concurrency } = self.target;
-        head.extend([self.kind as u8, metering as u8, concurrency as u8]);
+        let Target { metering, concurrency, tier } = self.target;
+        head.extend([self.kind as u8, metering as u8, concurrency as u8, tier as u8]);
         for number in [self.memory_bytes, self.cpu_seconds, self.binary_bytes] {
             head.extend(number.to_le_bytes());
         }
@@ -82,7 +82,12 @@ impl Request {
             [1] => Concurrency::SeveralCalls,
             _ => return Err(wrong("an unknown kind of concurrency")),
         };
-        let target = Target { metering, concurrency };
+        let tier = match bytes(from)? {
+            [0] => Tier::Optimizing,
+            [1] => Tier::Baseline,
+            _ => return Err(wrong("an unknown compiler")),
+        };
+        let target = Target { metering, concurrency, tier };
         let [memory_bytes, cpu_seconds, binary_bytes] =
             [bytes(from)?, bytes(from)?, bytes(from)?].map(u64::from_le_bytes);
         if binary_bytes > BINARY_MAX_BYTES {
@@ -155,7 +160,11 @@ mod tests {
         let request = Request {
             key: [7; KEY_BYTES],
             kind: Kind::Component,
-            target: Target { metering: Metering::Fuel, concurrency: Concurrency::SeveralCalls },
+            target: Target {
+                metering: Metering::Fuel,
+                concurrency: Concurrency::SeveralCalls,
+                tier: Tier::Baseline,
+            },
             memory_bytes: 1 << 31,
             cpu_seconds: 120,
             binary_bytes: 12_345,

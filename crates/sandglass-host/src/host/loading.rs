@@ -2,20 +2,21 @@
 //! load it at the same time.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use sandglass_model::{Allocation, ModuleHash, Rejection, RejectionKind};
 
 use super::{Host, Inner};
+use crate::compiled_folder::Entry;
 use crate::compiling::Turn;
 use crate::detection::check_module;
 use crate::integration::Integration;
 use crate::module::{
     self, Compilation, CompileResult, CompiledBefore, Compiling, Found, Key, NotCompiled,
 };
-use crate::sandbox::{self, Concurrency, EngineKind, Metering, Target};
+use crate::sandbox::{self, Concurrency, EngineKind, Metering, Target, Tier};
 use sandglass_supervisor::admission::IntegrationKey;
 use sandglass_supervisor::manifest::Manifest;
 use sandglass_supervisor::rejection::rejection;
@@ -116,7 +117,7 @@ impl Inner {
         // Until the bytes are read.
         let concurrency = Concurrency::OneCall;
         let engine = EngineKind {
-            target: Target { metering, concurrency },
+            target: Target { metering, concurrency, tier: Tier::Optimizing },
             allocation: if fits { Allocation::Pooled } else { Allocation::OnDemand },
         };
         Ok((ModuleHash::of(bytes), engine))
@@ -148,21 +149,17 @@ impl Inner {
 
     /// Compiles `bytes`, and keeps the result. What is too large for a slot of the pool is compiled
     /// for an engine without one.
-    fn compile(&self, key: Key, bytes: &[u8]) -> CompileResult {
+    fn compile(self: &Arc<Self>, key: Key, bytes: &[u8]) -> CompileResult {
         // While this caller waited for its turn, another tenant may have compiled it.
         if let Some(compiled) = self.modules.find(key) {
             return Ok(compiled);
         }
         let slot_memory_bytes = sandbox::slot_memory_bytes(&self.shared.settings);
         let engine = self.with_or_without_pool(module::engine_for(key.1, bytes, slot_memory_bytes));
-        let compiled = match (engine.allocation, self.compile_for(engine, bytes, None)) {
-            (Allocation::Pooled, Err(NotCompiled::TooLargeForSlot(_, compiled))) => {
-                let on_demand = EngineKind { allocation: Allocation::OnDemand, ..engine };
-                self.compile_for(on_demand, bytes, Some(&compiled))
-            }
-            (_, compiled) => compiled,
+        let compiled = match self.compile_baseline(key.0, engine, bytes) {
+            Some(compiled) => compiled,
+            None => self.compile_for_either(engine, bytes)?,
         };
-        let compiled = compiled.map_err(NotCompiled::rejection)?;
         let is_pack = matches!(compiled.code, module::Code::NodePack(_));
         if compiled.sandbox.kind.allocation == Allocation::OnDemand && !is_pack {
             tracing::warn!(
@@ -177,18 +174,77 @@ impl Inner {
     /// `engine`, or the same without a pool if the system has no room for a second one, because that of
     /// the other guests is large.
     fn with_or_without_pool(&self, engine: EngineKind) -> EngineKind {
-        let is_second = engine.target.concurrency == Concurrency::SeveralCalls;
+        let is_second = engine.target != EngineKind::USUAL.target;
         if is_second
             && engine.allocation == Allocation::Pooled
             && let Err(error) = self.sandboxes.get_or_make(engine)
         {
             tracing::warn!(
-                "asynchronous components run on demand, which is slower, because there is no room \
-                 for their pool: {error:#}"
+                "a module runs on demand, which is slower, because there is no room for another pool: {error:#}"
             );
             return EngineKind { allocation: Allocation::OnDemand, ..engine };
         }
         engine
+    }
+
+    /// Compiles `bytes` by the baseline compiler, if the host's helper is to begin with it, and begins
+    /// to compile them with optimizations in the background. `None` if the optimizing compiler has to
+    /// compile them now, or has done so.
+    fn compile_baseline(
+        self: &Arc<Self>,
+        hash: ModuleHash,
+        engine: EngineKind,
+        bytes: &[u8],
+    ) -> Option<module::Compiled> {
+        if !self.compiler.begins_with_baseline(bytes) {
+            return None;
+        }
+        let optimizing = self.sandboxes.get_or_make(engine).ok()?;
+        let entry = Entry::of(&optimizing.engine, hash, module::Kind::of(bytes));
+        if self.compiled_folder.as_ref().is_some_and(|folder| folder.has(&entry)) {
+            return None;
+        }
+        let target = Target { tier: Tier::Baseline, ..engine.target };
+        let baseline = self.with_or_without_pool(EngineKind { target, ..engine });
+        // Whatever is wrong, the optimizing compiler finds it, too, or can compile it.
+        let compiled = self.compile_for_either(baseline, bytes).ok()?;
+        tracing::info!(module = %hash, "the module's code is that of the baseline compiler, which is slower");
+        if self.compiled_folder.is_some() {
+            self.optimize_later(engine, bytes);
+        }
+        Some(compiled)
+    }
+
+    /// Compiles `bytes` with optimizations on a thread of its own, for the folder of compiled code. The
+    /// shutdown of the host ends that.
+    fn optimize_later(self: &Arc<Self>, engine: EngineKind, bytes: &[u8]) {
+        let (inner, bytes) = (Arc::clone(self), bytes.to_vec());
+        let compile = move || {
+            let _turn = inner.optimizing.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(why) = inner.compile_for_either(engine, &bytes) {
+                tracing::info!("a module is not compiled with optimizations: {}", why.message);
+            }
+        };
+        let optimizer = thread::Builder::new().name("sandglass-optimizer".to_owned());
+        if let Err(error) = optimizer.spawn(compile) {
+            tracing::warn!("no thread to compile a module with optimizations: {error}");
+        }
+    }
+
+    /// Compiles `bytes` for `engine`, or without a pool if they are too large for a slot of it.
+    fn compile_for_either(
+        &self,
+        engine: EngineKind,
+        bytes: &[u8],
+    ) -> Result<module::Compiled, Rejection> {
+        let compiled = match (engine.allocation, self.compile_for(engine, bytes, None)) {
+            (Allocation::Pooled, Err(NotCompiled::TooLargeForSlot(_, compiled))) => {
+                let on_demand = EngineKind { allocation: Allocation::OnDemand, ..engine };
+                self.compile_for(on_demand, bytes, Some(&compiled))
+            }
+            (_, compiled) => compiled,
+        };
+        compiled.map_err(NotCompiled::rejection)
     }
 
     fn compile_for(

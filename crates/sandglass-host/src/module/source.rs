@@ -1,9 +1,10 @@
 //! Where compiled code comes from: an engine that compiled it and cannot run it, the folder that
 //! keeps it, or the compiler.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use sandglass_model::{Clock, ModuleHash, Rejection, RejectionKind};
+use sandglass_model::{Clock, Rejection, RejectionKind};
 use sandglass_supervisor::rejection::{in_a_line, rejection};
 use sandglass_telemetry::Metrics;
 use wasmtime::component::Component;
@@ -32,15 +33,27 @@ pub(super) struct Source<'a> {
     pub(super) engine: &'a Engine,
     /// What that engine executes.
     pub(super) target: Target,
-    pub(super) hash: ModuleHash,
+    pub(super) entry: Entry,
     pub(super) binary: &'a [u8],
+    /// Their code, if they were compiled before.
+    pub(super) kept: Option<Arc<Code>>,
     pub(super) compiling: Compiling<'a>,
 }
 
 /// Valid code, for an instance of which its engine's pool has no room.
 pub(crate) struct CompiledBefore {
     entry: Entry,
-    code: Code,
+    code: Arc<Code>,
+}
+
+impl Compiling<'_> {
+    /// The code of `entry`, if it was compiled before.
+    pub(super) fn find(&self, entry: &Entry) -> Option<Arc<Code>> {
+        let before = self.compiled_before.filter(|before| before.entry == *entry);
+        before
+            .map(|before| Arc::clone(&before.code))
+            .or_else(|| self.folder?.find(entry).map(Arc::new))
+    }
 }
 
 /// What Wasmtime makes of code.
@@ -57,31 +70,25 @@ impl Source<'_> {
     /// # Errors
     /// The engine does not run them.
     pub(super) fn load<T: Loaded>(&self) -> Result<T, NotCompiled> {
-        let entry = Entry::of(self.engine, self.hash, T::KIND);
-        let before = self.compiling.compiled_before.filter(|before| before.entry == entry);
-        if let Some(Ok(loaded)) = before.map(|before| T::load(&before.code, self.engine)) {
-            return Ok(loaded);
-        }
-        let kept = self.compiling.folder.and_then(|folder| folder.find(&entry));
-        let code = match kept {
-            Some(code) => code,
-            None => self.compile(T::KIND, &entry)?,
+        let code = match &self.kept {
+            Some(code) => Arc::clone(code),
+            None => Arc::new(self.compile(T::KIND)?),
         };
         // Valid code with this engine's settings is refused for no reason but its size.
         T::load(&code, self.engine).map_err(|error| {
             let rejection = needs_too_much(T::KIND, &error);
-            NotCompiled::TooLargeForSlot(rejection, CompiledBefore { entry, code })
+            NotCompiled::TooLargeForSlot(rejection, CompiledBefore { entry: self.entry, code })
         })
     }
 
-    fn compile(&self, kind: Kind, entry: &Entry) -> Result<Code, Rejection> {
+    fn compile(&self, kind: Kind) -> Result<Code, Rejection> {
         let Self { engine, target, binary, compiling, .. } = *self;
         let began = compiling.clock.now();
         let job = Job { engine, target, kind, binary, closed: compiling.closed };
         let code = compiling.compiler.compile(&job)?;
         compiling.metrics.module_compiled(compiling.clock.now().since(began));
         if let Some(folder) = compiling.folder {
-            folder.keep(entry, &code);
+            folder.keep(&self.entry, &code);
         }
         Ok(code)
     }

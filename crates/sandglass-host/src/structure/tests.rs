@@ -19,3 +19,22 @@ fn the_page_of_modules_lists_each_bound() {
     let stored = std::fs::read_to_string(path).expect("the page is there");
     assert_eq!(stored, page, "write it again with SANDGLASS_WRITE_DOCS=1");
 }
+
+#[test]
+fn only_the_bodies_of_functions_are_skipped() {
+    let module = |declared: &str, locals: u64| {
+        let locals = " i64".repeat(usize::try_from(locals).expect("few"));
+        wat::parse_str(format!("(module {declared} (func (local{locals})))")).expect("a module")
+    };
+    let too_many = Bound::FunctionLocals.most() + 1;
+    let in_body = module("", too_many);
+    assert!(check(&in_body, Bodies::Checked).is_err());
+    assert!(check(&in_body, Bodies::Skipped).is_ok());
+    let tables =
+        "(table 1 funcref)".repeat(usize::try_from(Bound::Tables.most() + 1).expect("few"));
+    assert!(check(&module(&tables, 1), Bodies::Skipped).is_err());
+    let memory = module("(memory 3)", 1);
+    let [checked, skipped] =
+        [Bodies::Checked, Bodies::Skipped].map(|bodies| check(&memory, bodies));
+    assert_eq!(checked.expect("small").memory_bytes, skipped.expect("small").memory_bytes);
+}

@@ -2,7 +2,7 @@
 //! module or the helper does.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sandglass_host::{
     CompileHelper, CompileLimits, Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome,
@@ -145,10 +145,10 @@ fn a_module_is_rejected_if_its_helper_misbehaves() {
         ("while :; do echo garbage; done", "no valid result"),
         ("while :; do echo garbage >&2; done", "no valid result"),
         // A response that states 2^64 - 1 bytes of code, and one whose seal is wrong.
-        (r"printf 'sandglass comp 2\0\377\377\377\377\377\377\377\377'", "out of proportion"),
-        (r"printf 'sandglass comp 2\0\4\0\0\0\0\0\0\0code'", "no valid result"),
+        (r"printf 'sandglass comp 3\0\377\377\377\377\377\377\377\377'", "out of proportion"),
+        (r"printf 'sandglass comp 3\0\4\0\0\0\0\0\0\0code'", "no valid result"),
         // A rejection that compiling cannot end in.
-        (r"printf 'sandglass comp 2\1\5\0\0\0\0\0\0\0a\nb c'", "no valid result"),
+        (r"printf 'sandglass comp 3\1\5\0\0\0\0\0\0\0a\nb c'", "no valid result"),
     ] {
         let why = refused(scripted(script), FINISHES.as_bytes());
         assert_eq!(why.kind, RejectionKind::CompileLimit, "{script}: {why}");
@@ -193,6 +193,50 @@ fn code_on_disk_serves_both_compilers_and_starts_no_helper() {
         let scrape = exporter.render();
         assert!(scrape.contains("temper_wasm_module_compile_seconds_count 1"), "{scrape}");
     }
+}
+
+#[tokio::test]
+async fn a_large_module_begins_with_baseline_code_and_is_optimized_for_later_hosts() {
+    let place = tempfile::tempdir().expect("a folder");
+    let exporter = Exporter::new(Prefix::default());
+    let compiled = |helper: CompileHelper, module: &[u8]| {
+        let compiled_cache_dir = Some(place.path().join("compiled"));
+        let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::disabled() };
+        let host = Host::builder().settings(Settings { compiled_cache_dir, ..settings() });
+        let host = host.telemetry(telemetry).compile_in(helper).build().expect("a host");
+        let loaded = host.load(module, Manifest::named("guest")).expect("a guest");
+        (host, loaded.is_optimized())
+    };
+    let length = FINISHES.len() as u64;
+    let (first, is_optimized) = compiled(helper().baseline_from(length), FINISHES.as_bytes());
+    assert!(!is_optimized);
+    assert!(matches!(outcome(&first, FINISHES.as_bytes()).await, Outcome::Completed(_)));
+    // Another process finds what the background has compiled.
+    let deadline = Instant::now() + LONG;
+    while !compiled(scripted("exit 1").baseline_from(length), FINISHES.as_bytes()).1 {
+        assert!(Instant::now() < deadline, "it is never compiled with optimizations");
+        tokio::task::yield_now().await;
+    }
+    let scrape = exporter.render();
+    assert!(scrape.contains("temper_wasm_module_compile_seconds_count 2"), "{scrape}");
+    // A smaller one is optimized at once.
+    let smaller = FINISHES.replace(" i32.const 0))", " i32.const 0 ))");
+    assert!(compiled(helper().baseline_from(length + 2), smaller.as_bytes()).1);
+}
+
+#[tokio::test]
+async fn what_the_baseline_compiler_lacks_is_compiled_with_optimizations() {
+    let calls_at_its_tail = FINISHES.replace(
+        "(call $set (i32.const 8) (i32.const 34)) i32.const 0",
+        "(call $set (i32.const 8) (i32.const 34)) (return_call $zero)) (func $zero (result i32) i32.const 0",
+    );
+    let host = host(helper().baseline_from(0));
+    let loaded = host.load(calls_at_its_tail.as_bytes(), Manifest::named("guest"));
+    assert!(loaded.expect("a guest").is_optimized());
+    let outcome = outcome(&host, calls_at_its_tail.as_bytes()).await;
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    let why = refused(helper().baseline_from(0), b"(module (func (export \"run\") unreachable)");
+    assert_eq!(why.kind, RejectionKind::InvalidModule, "{why}");
 }
 
 /// A helper that compiles only if there is no file at the path; otherwise it creates another file beside

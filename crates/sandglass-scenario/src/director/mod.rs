@@ -105,6 +105,9 @@ pub struct Settings<'s> {
     pub journal: &'s Path,
     /// What compiling one module may take.
     pub compiling: CompileLimits,
+    /// Size from which modules begin with code of the baseline compiler, in bytes
+    /// ([`sandglass_host::CompileHelper::baseline_from`]).
+    pub baseline_from: u64,
     /// Where to serve metrics for Prometheus in real time.
     pub metrics: Option<SocketAddr>,
 }
@@ -154,7 +157,7 @@ impl<'a> Director<'a> {
         timeline: &'a mut dyn Observer,
         interrupted: impl Future<Output = ()> + 'a,
     ) -> Result<Self> {
-        let Settings { journal, compiling, metrics } = settings;
+        let Settings { journal, compiling, baseline_from, metrics } = settings;
         let now = SystemClock::new().wall();
         let is_virtual = scenario.time == Time::Virtual;
         let virtual_clock = is_virtual.then(|| Arc::new(VirtualClock::starting_at(now)));
@@ -173,6 +176,7 @@ impl<'a> Director<'a> {
             // In virtual time, a play is over before anyone can scrape it.
             metrics: metrics.filter(|_| !is_virtual),
             compiling,
+            baseline_from,
             virtual_time: is_virtual.then_some(virtual_time),
         };
         let Repaired { next, torn } = repair(journal).await?;

@@ -170,7 +170,8 @@ impl Worker {
             None => host.clock(Arc::clone(&clock)),
         };
         let host = host.spec_evaluator(Arc::new(SpecDecisions));
-        let host = host.compile_in(helper.limits(start.compiling)).build();
+        let helper = helper.limits(start.compiling).baseline_from(start.baseline_from);
+        let host = host.compile_in(helper).build();
         let host = host.map_err(|why| Error::failed("cannot start the host", &why))?;
         let modules =
             guests.into_iter().map(|(name, manifest, bytes)| (name, Guest::new(bytes, manifest)));

@@ -77,6 +77,8 @@ pub(crate) struct Arguments {
     pub(super) journal: Option<PathBuf>,
     #[command(flatten)]
     pub(super) compiling: compiling::CachedArguments,
+    #[command(flatten)]
+    pub(super) optimizing: compiling::Optimizing,
     /// The format of the report
     #[arg(long, default_value = "text", value_name = "FORM")]
     pub(super) report: Form,

@@ -153,7 +153,10 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
             .clock(Arc::clone(&clock))
             .telemetry(telemetry.clone())
             .spec_evaluator(Arc::new(SpecDecisions))
-            .compile_in(helper)
+            .compile_in(
+                helper
+                    .baseline_from(arguments.optimizing.baseline_from(arguments.journal.is_some())),
+            )
             .build()
     });
     let host = host.map_err(unavailable)?;
