@@ -7,7 +7,7 @@ use sandglass_host::{
 };
 use sandglass_model::Object;
 
-use crate::{Growth, repeat};
+use crate::table::{Growth, repeat};
 
 /// Handlers in flight at most.
 const IN_FLIGHT_MAX: u32 = 10_000;

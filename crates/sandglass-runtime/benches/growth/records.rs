@@ -11,7 +11,7 @@ use sandglass_runtime::Runtime;
 
 use crate::history::{RECORDS_OF_EACH, SPEC, name, write};
 use crate::replaying::decide_again;
-use crate::{Growth, repeat};
+use crate::table::{Growth, repeat};
 
 pub(crate) async fn run(folder: &Path) {
     let mut start = Growth::of("a start until requests are accepted, by records");

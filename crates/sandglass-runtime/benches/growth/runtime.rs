@@ -9,8 +9,8 @@ use sandglass_liveness::Spec;
 use sandglass_model::{EntityRef, Object};
 use sandglass_runtime::Runtime;
 
+use crate::table::{Growth, repeat};
 use crate::timing::Quantiles;
-use crate::{Growth, repeat};
 
 /// Counts; its entities wait for ever.
 const COUNTER: &str = r#"

@@ -1,0 +1,111 @@
+//! Measures durable handlers over HTTP in Sandglass and in Obelisk, in turns: clients, each with a
+//! connection of its own, request one execution of a guest after the other, and wait for its end. Both
+//! servers write to SQLite and sync each commit; a guest is a fresh instance of a component that succeeds at
+//! once. Clients and servers share the machine.
+//!
+//! ```text
+//! cargo install obelisk --version 0.38.3 --locked --root peers
+//! cargo build --release
+//! cargo run --release --manifest-path benches/obelisk/Cargo.toml -- target/release/sandglass peers/bin/obelisk
+//! ```
+
+#![expect(clippy::disallowed_methods, reason = "time is what is measured")]
+
+#[path = "../../hosts/client.rs"]
+#[allow(dead_code, reason = "the benchmark of several hosts uses the rest")]
+mod client;
+#[path = "../../hosts/sample.rs"]
+mod sample;
+mod server;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use client::Client;
+use sample::Sample;
+use server::{Served, obelisk, sandglass};
+
+/// Clients, each with one request in flight.
+const CLIENTS: [usize; 2] = [1, 32];
+/// Rounds of each kind; the medians are printed.
+const ROUNDS: usize = 3;
+const WARM_UP: Duration = Duration::from_secs(1);
+const LENGTH: Duration = Duration::from_secs(5);
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
+    let usage = "pass the paths of both programs: SANDGLASS OBELISK";
+    let programs = (arguments.next().context(usage)?, arguments.next().context(usage)?);
+    let folder = tempfile::tempdir_in(".").context("no folder on this disk")?;
+    let servers = [
+        sandglass(&programs.0, &folder.path().join("sandglass"))?,
+        obelisk(&programs.1, &folder.path().join("obelisk"), &[])?,
+        obelisk(
+            &programs.1,
+            &folder.path().join("obelisk-tuned"),
+            &["exec.batch_size = 64", "exec.tick_sleep.milliseconds = 1"],
+        )?,
+    ];
+    for clients in CLIENTS {
+        let mut rounds: [Vec<(f64, Sample)>; 3] = Default::default();
+        for _ in 0..ROUNDS {
+            for (server, rounds) in servers.iter().zip(&mut rounds) {
+                rounds.push(round(server, clients)?);
+            }
+        }
+        for (server, mut rounds) in servers.iter().zip(rounds) {
+            rounds.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+            let (rate, sample) = &rounds[ROUNDS / 2];
+            println!("{}, {clients} clients: {rate:.0}/s, {sample}", server.what);
+        }
+    }
+    Ok(())
+}
+
+/// Handlers per second of all clients together, and how long each took.
+fn round(server: &Served, clients: usize) -> Result<(f64, Sample)> {
+    let is_over = AtomicBool::new(false);
+    let all: Vec<Result<Vec<Duration>>> = thread::scope(|threads| {
+        let begun: Vec<_> = (0..clients)
+            .map(|number| {
+                let is_over = &is_over;
+                threads.spawn(move || requests(server, number, is_over))
+            })
+            .collect();
+        thread::sleep(WARM_UP + LENGTH);
+        is_over.store(true, Ordering::Relaxed);
+        begun.into_iter().map(|one| one.join().expect("a client does not panic")).collect()
+    });
+    let mut sample = Sample::default();
+    let mut count = 0_u32;
+    for took in all {
+        for one in took? {
+            sample.add([one]);
+            count += 1;
+        }
+    }
+    Ok((f64::from(count) / LENGTH.as_secs_f64(), sample))
+}
+
+/// Sends one request after the other, and returns how long those took that began after the warm-up.
+fn requests(server: &Served, number: usize, is_over: &AtomicBool) -> Result<Vec<Duration>> {
+    let mut client = Client::of(&server.address);
+    let path = (server.path)(number);
+    let measured = Instant::now() + WARM_UP;
+    let mut took = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let (status, body) = client.send("POST", &path, &server.body).context("no response")?;
+        let body = String::from_utf8_lossy(&body);
+        let succeeded = (200..300).contains(&status) && body.contains(server.success);
+        ensure!(succeeded, "{}: {status} {body}", server.what);
+        if begun >= measured {
+            took.push(begun.elapsed());
+        }
+    }
+    Ok(took)
+}
