@@ -3,9 +3,11 @@
 
 mod binary;
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Stdio;
 
-use binary::{Folder, Running, WAITER, answer_of, fixture, sandglass};
+use binary::{Folder, Running, WAITER, answer_of, fixture, sandglass, with_variable};
 use serde_json::Value;
 
 /// A module with `functions` functions of about 1 kB, each of steps that depend on one another:
@@ -27,6 +29,11 @@ fn large(functions: usize) -> Vec<u8> {
     section(7, b"\x02\x03run\0\0\x06memory\x02\0".to_vec());
     section(10, [number(functions), function.repeat(functions)].concat());
     module
+}
+
+/// The binary of a guest in text.
+fn wat_of(text: &Path) -> Vec<u8> {
+    wat::parse_file(text).expect("a module")
 }
 
 /// An unsigned number in LEB128.
@@ -78,7 +85,7 @@ fn a_guest_is_compiled_once_for_all_commands_that_keep_compiled_code() {
     let (kept, empty) = (folder.path("kept"), folder.path("empty"));
     sandglass(&[&"run", &guest, &"--compiled-cache", &kept]).exits(0);
     // Not even the process that would compile it starts within this time.
-    let hurried: [&dyn AsRef<std::ffi::OsStr>; 2] = [&"--compile-timeout", &"1ms"];
+    let hurried: [&dyn AsRef<OsStr>; 2] = [&"--compile-timeout", &"1ms"];
     let with = |command: &str, cache| {
         let [flag, time] = hurried;
         sandglass(&[&command, &guest, &"--compiled-cache", cache, flag, time])
@@ -87,6 +94,36 @@ fn a_guest_is_compiled_once_for_all_commands_that_keep_compiled_code() {
     with("inspect", &kept).exits(0);
     with("check", &kept).exits(0);
     with("run", &empty).exits(125).says("compile_limit");
+}
+
+#[test]
+fn a_large_guest_runs_before_it_is_optimized_unless_it_is_recorded_or_the_user_waits() {
+    let folder = Folder::new();
+    // A custom section is part of its size, and takes no time to compile.
+    let mut guest = wat_of(&fixture("wat/finds_its_data_untouched.wat"));
+    let padding = [number(1), b"x".to_vec(), vec![0; 2 << 20]].concat();
+    guest.extend([vec![0], number(padding.len()), padding].concat());
+    let large = folder.write("large.wasm", guest);
+    let small = fixture("wat/finds_its_data_untouched.wat");
+    let journal = folder.path("runs.db");
+    let baseline = "the module's code is that of the baseline compiler";
+    let run = |guest: &Path, cache: &str, more: &[&dyn AsRef<OsStr>]| {
+        let cache = folder.path(cache);
+        let mut all: Vec<&dyn AsRef<OsStr>> = vec![&"run", &guest, &"--compiled-cache", &cache];
+        all.extend(more);
+        with_variable("SANDGLASS_LOG", "info", &all).exits(0)
+    };
+    run(&large, "first", &[]).says(baseline);
+    for (guest, cache, more) in [
+        (&large, "second", vec![&"--optimize" as &dyn AsRef<OsStr>]),
+        (&large, "third", vec![&"--journal", &journal]),
+        (&small, "fourth", vec![]),
+        // Optimized code that is kept is preferred.
+        (&large, "second", vec![]),
+    ] {
+        let said = run(guest, cache, &more);
+        assert!(!said.err.contains(baseline), "{cache}: {}", said.err);
+    }
 }
 
 #[test]

@@ -220,29 +220,35 @@ impl From<Rejection> for NotCompiled {
     }
 }
 
-/// Compiles `bytes`, text or binary, for `sandbox`, or finds their code.
+/// Compiles `bytes`, text or binary, with their hash, for `sandbox`, or finds their code.
 ///
 /// # Errors
 /// This host does not run them, or they are too large for a slot. The rejection states what is wrong,
 /// where, and what to do.
 pub(crate) fn compile(
     sandbox: Arc<Sandbox>,
-    bytes: &[u8],
+    (hash, bytes): (ModuleHash, &[u8]),
     compiling: Compiling<'_>,
 ) -> Result<Compiled, NotCompiled> {
-    let hash = ModuleHash::of(bytes);
-    let mut binary = structure::to_binary(bytes)?.into_owned();
-    let entry = Entry::of(&sandbox.engine, hash, Kind::of(&binary));
+    let mut binary = structure::to_binary(bytes)?;
+    let kind = Kind::of(&binary);
+    let entry = Entry::of(&sandbox.engine, hash, kind);
     let kept = compiling.find(&entry);
     // Code is kept only after the bodies of its functions were checked.
     let bodies = if kept.is_some() { Bodies::Skipped } else { Bodies::Checked };
     let state = structure::check(&binary, bodies)?;
     let symbols = Symbols::of(hash, &binary);
-    symbols::hide_names(&mut binary);
-    let has_context_page = add_context_page(&mut binary);
+    // What is compiled, and what core modules have at their first page, differs from the bytes.
+    let has_context_page = if kept.is_none() || kind == Kind::CoreModule {
+        let binary = binary.to_mut();
+        symbols::hide_names(binary);
+        add_context_page(binary)
+    } else {
+        false
+    };
     let (engine, target) = (&sandbox.engine, sandbox.kind.target);
     let source = Source { engine, target, entry, binary: &binary, kept, compiling };
-    let (code, needs) = match Kind::of(&binary) {
+    let (code, needs) = match kind {
         Kind::CoreModule if node_pack::is_node_pack(&binary) => {
             let (pack, needs) = node_pack::compile(&source)?;
             (Code::NodePack(pack), needs)
@@ -491,7 +497,7 @@ mod testing {
             metrics: &Metrics::disabled(),
             clock: &sandglass_model::SystemClock::new(),
         };
-        super::compile(Arc::clone(sandbox), bytes, compiling)
+        super::compile(Arc::clone(sandbox), (ModuleHash::of(bytes), bytes), compiling)
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```
 
 #![allow(clippy::disallowed_methods, reason = "it measures in real time")]
-#![allow(clippy::print_stdout, reason = "the figures are for people")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the figures are for people")]
 #![allow(clippy::cast_precision_loss, reason = "no count here needs 53 bits")]
 #![allow(missing_docs, reason = "it is no library")]
 
@@ -48,6 +48,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const RUNS_READ: usize = 5;
 
 fn main() {
+    // A thread of a reader that fails must not leave the others waiting for it.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::exit(1);
+    }));
     let threads = tokio::runtime::Builder::new_current_thread().build().expect("a thread");
     threads.block_on(by_workflows());
     by_nodes();
@@ -79,9 +84,14 @@ fn chain(id: &str, nodes: u64) -> Value {
 }
 
 fn world(workflows: Vec<Value>) -> World {
-    let mut settings = Settings::default();
-    settings.max_node_executions = 10_000;
-    World::of(Make { settings, workflows, ..Make::default() })
+    let settings = Settings { max_node_executions: 10_000, ..Settings::default() };
+    let http = sandglass_http::Settings {
+        max_connections: 2_000,
+        max_unauthenticated: 2_000,
+        max_unauthenticated_per_address: 2_000,
+        ..sandglass_http::Settings::default()
+    };
+    World::of(Make { settings, workflows, http, ..Make::default() })
 }
 
 fn send(world: &World, method: &str, target: &str, body: &str) -> Value {

@@ -100,12 +100,18 @@ fn check_size(bytes: Vec<u8>, path: &Path, max_bytes: u64) -> Result<Vec<u8>, Er
 pub fn start(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
     // Checked before it is opened, because opening a pipe would wait for a writer.
-    let kind = fs::metadata(path).map_err(unreadable)?.file_type();
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    let kind = metadata.file_type();
     if !kind.is_file() {
         let what = if kind.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
         return Err(Error::NoFile { path: path.to_owned(), what });
     }
     let mut bytes = Vec::new();
+    // Without it, a file of some megabytes would be copied several times while it is read. Reading finds
+    // the end in the last byte.
+    let expected = metadata.len().min(max_bytes).saturating_add(1);
+    let reserved = bytes.try_reserve_exact(usize::try_from(expected).unwrap_or(usize::MAX));
+    reserved.map_err(|error| unreadable(io::Error::new(io::ErrorKind::OutOfMemory, error)))?;
     File::open(path)
         .and_then(|file| file.take(max_bytes).read_to_end(&mut bytes))
         .map_err(unreadable)?;

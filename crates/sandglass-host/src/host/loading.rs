@@ -156,9 +156,9 @@ impl Inner {
         }
         let slot_memory_bytes = sandbox::slot_memory_bytes(&self.shared.settings);
         let engine = self.with_or_without_pool(module::engine_for(key.1, bytes, slot_memory_bytes));
-        let compiled = match self.compile_baseline(key.0, engine, bytes) {
+        let compiled = match self.compile_baseline(engine, (key.0, bytes)) {
             Some(compiled) => compiled,
-            None => self.compile_for_either(engine, bytes)?,
+            None => self.compile_for_either(engine, (key.0, bytes))?,
         };
         let is_pack = matches!(compiled.code, module::Code::NodePack(_));
         if compiled.sandbox.kind.allocation == Allocation::OnDemand && !is_pack {
@@ -192,9 +192,8 @@ impl Inner {
     /// compile them now, or has done so.
     fn compile_baseline(
         self: &Arc<Self>,
-        hash: ModuleHash,
         engine: EngineKind,
-        bytes: &[u8],
+        (hash, bytes): (ModuleHash, &[u8]),
     ) -> Option<module::Compiled> {
         if !self.compiler.begins_with_baseline(bytes) {
             return None;
@@ -207,21 +206,21 @@ impl Inner {
         let target = Target { tier: Tier::Baseline, ..engine.target };
         let baseline = self.with_or_without_pool(EngineKind { target, ..engine });
         // Whatever is wrong, the optimizing compiler finds it, too, or can compile it.
-        let compiled = self.compile_for_either(baseline, bytes).ok()?;
+        let compiled = self.compile_for_either(baseline, (hash, bytes)).ok()?;
         tracing::info!(module = %hash, "the module's code is that of the baseline compiler, which is slower");
         if self.compiled_folder.is_some() {
-            self.optimize_later(engine, bytes);
+            self.optimize_later(engine, (hash, bytes));
         }
         Some(compiled)
     }
 
     /// Compiles `bytes` with optimizations on a thread of its own, for the folder of compiled code. The
     /// shutdown of the host ends that.
-    fn optimize_later(self: &Arc<Self>, engine: EngineKind, bytes: &[u8]) {
+    fn optimize_later(self: &Arc<Self>, engine: EngineKind, (hash, bytes): (ModuleHash, &[u8])) {
         let (inner, bytes) = (Arc::clone(self), bytes.to_vec());
         let compile = move || {
             let _turn = inner.optimizing.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(why) = inner.compile_for_either(engine, &bytes) {
+            if let Err(why) = inner.compile_for_either(engine, (hash, &bytes)) {
                 tracing::info!("a module is not compiled with optimizations: {}", why.message);
             }
         };
@@ -235,12 +234,12 @@ impl Inner {
     fn compile_for_either(
         &self,
         engine: EngineKind,
-        bytes: &[u8],
+        module: (ModuleHash, &[u8]),
     ) -> Result<module::Compiled, Rejection> {
-        let compiled = match (engine.allocation, self.compile_for(engine, bytes, None)) {
+        let compiled = match (engine.allocation, self.compile_for(engine, module, None)) {
             (Allocation::Pooled, Err(NotCompiled::TooLargeForSlot(_, compiled))) => {
                 let on_demand = EngineKind { allocation: Allocation::OnDemand, ..engine };
-                self.compile_for(on_demand, bytes, Some(&compiled))
+                self.compile_for(on_demand, module, Some(&compiled))
             }
             (_, compiled) => compiled,
         };
@@ -250,7 +249,7 @@ impl Inner {
     fn compile_for(
         &self,
         engine: EngineKind,
-        bytes: &[u8],
+        module: (ModuleHash, &[u8]),
         compiled_before: Option<&CompiledBefore>,
     ) -> Result<module::Compiled, NotCompiled> {
         let sandbox = self.sandboxes.for_module(engine)?;
@@ -262,7 +261,7 @@ impl Inner {
             metrics: &self.shared.telemetry.metrics,
             clock: &*self.shared.clock,
         };
-        module::compile(sandbox, bytes, compiling)
+        module::compile(sandbox, module, compiling)
     }
 
     fn integration(

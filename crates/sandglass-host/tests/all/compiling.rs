@@ -2,7 +2,7 @@
 //! module or the helper does.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sandglass_host::{
     CompileHelper, CompileLimits, Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome,
@@ -212,9 +212,7 @@ async fn a_large_module_begins_with_baseline_code_and_is_optimized_for_later_hos
     assert!(!is_optimized);
     assert!(matches!(outcome(&first, FINISHES.as_bytes()).await, Outcome::Completed(_)));
     // Another process finds what the background has compiled.
-    let deadline = Instant::now() + LONG;
     while !compiled(scripted("exit 1").baseline_from(length), FINISHES.as_bytes()).1 {
-        assert!(Instant::now() < deadline, "it is never compiled with optimizations");
         tokio::task::yield_now().await;
     }
     let scrape = exporter.render();

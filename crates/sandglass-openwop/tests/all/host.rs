@@ -47,6 +47,8 @@ pub(crate) struct Make {
     pub(crate) workflows: Vec<Value>,
     /// What receives its spans.
     pub(crate) tracer: Tracer,
+    /// The limits of its connections.
+    pub(crate) http: sandglass_http::Settings,
 }
 
 /// A folder of the samples for hosts.
@@ -89,10 +91,11 @@ impl World {
             }
             None => (Arc::<MemoryJournal>::clone(&journal) as Arc<dyn Journal>).into(),
         };
+        let http = make.http.clone();
         let (interface, runtime, host) = threads.block_on(started(make, used, folder.path()));
         let serving = threads.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            serve(listener, interface.router(), sandglass_http::Settings::default(), None)
+            serve(listener, interface.router(), http, None)
         });
         let serving = serving.expect("it has an address");
         let address = serving.local_addr();
