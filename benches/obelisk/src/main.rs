@@ -1,5 +1,6 @@
-//! Measures durable handlers over HTTP in Sandglass and in Obelisk, in turns: clients, each with a
-//! connection of its own, request one execution of a guest after the other, and wait for its end. Both
+//! Measures durable handlers over HTTP in Sandglass and in Obelisk, in turns: clients request one
+//! execution of a guest after the other, and wait for its end. Each request has a connection of its own: on
+//! one that is kept, the second segment of Obelisk's response waits for a delayed acknowledgment (40 ms). Both
 //! servers write to SQLite and sync each commit; a guest is a fresh instance of a component that succeeds at
 //! once. Clients and servers share the machine.
 //!
@@ -93,12 +94,12 @@ fn round(server: &Served, clients: usize) -> Result<(f64, Sample)> {
 
 /// Sends one request after the other, and returns how long those took that began after the warm-up.
 fn requests(server: &Served, number: usize, is_over: &AtomicBool) -> Result<Vec<Duration>> {
-    let mut client = Client::of(&server.address);
     let path = (server.path)(number);
     let measured = Instant::now() + WARM_UP;
     let mut took = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let begun = Instant::now();
+        let mut client = Client::of(&server.address);
         let (status, body) = client.send("POST", &path, &server.body).context("no response")?;
         let body = String::from_utf8_lossy(&body);
         let succeeded = (200..300).contains(&status) && body.contains(server.success);
