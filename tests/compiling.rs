@@ -118,7 +118,7 @@ fn a_large_guest_runs_before_it_is_optimized_unless_it_is_recorded_or_the_user_w
         (&large, "second", vec![&"--optimize" as &dyn AsRef<OsStr>]),
         (&large, "third", vec![&"--journal", &journal]),
         (&small, "fourth", vec![]),
-        // Optimized code that is kept is preferred.
+        // Optimized code is preferred if it is kept.
         (&large, "second", vec![]),
     ] {
         let said = run(guest, cache, &more);

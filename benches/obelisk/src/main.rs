@@ -1,8 +1,8 @@
 //! Measures durable handlers over HTTP in Sandglass and in Obelisk, in turns: clients request one
 //! execution of a guest after the other, and wait for its end. Each request has a connection of its own: on
 //! one that is kept, the second segment of Obelisk's response waits for a delayed acknowledgment (40 ms). Both
-//! servers write to SQLite and sync each commit; a guest is a fresh instance of a component that succeeds at
-//! once. Clients and servers share the machine.
+//! servers write to SQLite and sync each commit; a guest is a fresh instance that succeeds at once: a core
+//! module in Sandglass, and a component in Obelisk, which executes nothing else. Clients and servers share the machine.
 //!
 //! ```text
 //! cargo install obelisk --version 0.38.3 --locked --root peers
@@ -19,7 +19,7 @@ mod client;
 mod sample;
 mod server;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,34 +37,55 @@ const ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_secs(1);
 const LENGTH: Duration = Duration::from_secs(5);
 
+/// What is measured. A server runs only while it is.
+#[derive(Clone, Copy)]
+enum Kind {
+    Sandglass,
+    Obelisk,
+    ObeliskTuned,
+}
+
+const KINDS: [Kind; 3] = [Kind::Sandglass, Kind::Obelisk, Kind::ObeliskTuned];
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
     let usage = "pass the paths of both programs: SANDGLASS OBELISK";
     let programs = (arguments.next().context(usage)?, arguments.next().context(usage)?);
-    let folder = tempfile::tempdir_in(".").context("no folder on this disk")?;
-    let servers = [
-        sandglass(&programs.0, &folder.path().join("sandglass"))?,
-        obelisk(&programs.1, &folder.path().join("obelisk"), &[])?,
-        obelisk(
-            &programs.1,
-            &folder.path().join("obelisk-tuned"),
-            &["exec.batch_size = 64", "exec.tick_sleep.milliseconds = 1"],
-        )?,
-    ];
     for clients in CLIENTS {
         let mut rounds: [Vec<(f64, Sample)>; 3] = Default::default();
         for _ in 0..ROUNDS {
-            for (server, rounds) in servers.iter().zip(&mut rounds) {
-                rounds.push(round(server, clients)?);
+            for (kind, rounds) in KINDS.into_iter().zip(&mut rounds) {
+                let folder = tempfile::tempdir_in(".").context("no folder on this disk")?;
+                let server = start(kind, &programs, folder.path())?;
+                rounds.push(round(&server, clients)?);
             }
         }
-        for (server, mut rounds) in servers.iter().zip(rounds) {
+        for (kind, mut rounds) in KINDS.into_iter().zip(rounds) {
             rounds.sort_by(|(one, _), (other, _)| one.total_cmp(other));
             let (rate, sample) = &rounds[ROUNDS / 2];
-            println!("{}, {clients} clients: {rate:.0}/s, {sample}", server.what);
+            println!("{}, {clients} clients: {rate:.0}/s, {sample}", kind.name());
         }
     }
     Ok(())
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sandglass => "Sandglass",
+            Self::Obelisk => "Obelisk",
+            Self::ObeliskTuned => "Obelisk, tuned",
+        }
+    }
+}
+
+fn start(kind: Kind, programs: &(PathBuf, PathBuf), folder: &Path) -> Result<Served> {
+    let tuned = ["exec.batch_size = 64", "exec.tick_sleep.milliseconds = 1"];
+    match kind {
+        Kind::Sandglass => sandglass(&programs.0, folder),
+        Kind::Obelisk => obelisk(&programs.1, folder, &[]),
+        Kind::ObeliskTuned => obelisk(&programs.1, folder, &tuned),
+    }
 }
 
 /// Handlers per second of all clients together, and how long each took.
@@ -103,7 +124,7 @@ fn requests(server: &Served, number: usize, is_over: &AtomicBool) -> Result<Vec<
         let (status, body) = client.send("POST", &path, &server.body).context("no response")?;
         let body = String::from_utf8_lossy(&body);
         let succeeded = (200..300).contains(&status) && body.contains(server.success);
-        ensure!(succeeded, "{}: {status} {body}", server.what);
+        ensure!(succeeded, "the server returned {status} {body}");
         if begun >= measured {
             took.push(begun.elapsed());
         }

@@ -13,7 +13,6 @@ use crate::client::Client;
 
 /// A server that runs until this is dropped.
 pub(crate) struct Served {
-    pub(crate) what: String,
     pub(crate) address: String,
     /// Where the client of a number requests an execution.
     pub(crate) path: fn(usize) -> String,
@@ -103,7 +102,6 @@ pub(crate) fn sandglass(program: &Path, folder: &Path) -> Result<Served> {
     command.arg("up").arg("--specs").arg(&specs).arg("--journal").arg(folder.join("jobs.db"));
     command.args(["--listen", &address]);
     let served = Served {
-        what: "Sandglass".to_owned(),
         address,
         path: |number| format!("/v1/entities/Job/{number}/actions/Work?wait=settled"),
         body: String::new(),
@@ -142,14 +140,11 @@ pub(crate) fn obelisk(program: &Path, folder: &Path, settings: &[&str]) -> Resul
     let mut command = Command::new(program);
     command.current_dir(&folder).args(["server", "run", "--server-config", "server.toml"]);
     command.args(["--deployment", "deployment.toml"]);
-    let tuned =
-        if settings.is_empty() { String::new() } else { format!(" ({})", settings.join(", ")) };
     let served = Served {
-        what: format!("Obelisk{tuned}"),
         address,
         path: |_| "/v1/executions?follow=true".to_owned(),
         body: r#"{"ffqn": "bench:durable/handler.run", "params": []}"#.to_owned(),
-        success: "ok",
+        success: "\"ok\"",
         process: start(&mut command)?,
     };
     wait_for(&served, "/v1/functions")?;
@@ -174,7 +169,7 @@ fn wait_for(server: &Served, path: &str) -> Result<()> {
         if response.is_some_and(|(status, _)| status == 200) {
             return Ok(());
         }
-        ensure!(began.elapsed() < START_MAX, "{} does not start", server.what);
+        ensure!(began.elapsed() < START_MAX, "the server at {} does not start", server.address);
         thread::sleep(Duration::from_millis(20));
     }
 }

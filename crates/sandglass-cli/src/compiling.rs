@@ -43,8 +43,8 @@ const BASELINE_FROM_BYTES: u64 = 2 << 20;
 /// The flag of a command that executes guests of its user.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Optimizing {
-    /// Compile guests of 2 MiB and more with optimizations before they run, as for a journal that is kept;
-    /// otherwise their first code is compiled in a sixth of the time, and is slower
+    /// Compile guests of 2 MiB and more with optimizations. By default, they start sooner with slower code,
+    /// unless a journal is kept
     #[arg(long)]
     optimize: bool,
 }

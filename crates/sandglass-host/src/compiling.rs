@@ -105,16 +105,17 @@ impl CompileHelper {
         Self { limits, ..self }
     }
 
-    /// Modules of at least `bytes` bytes for which no optimized code is kept are compiled by Wasmtime's
-    /// baseline compiler (Winch), which takes about a sixth of the time, and whose code is slower. If
-    /// the host keeps code ([`Settings::compiled_cache_dir`](crate::Settings::compiled_cache_dir)), the
-    /// optimizing compiler follows in the background, for hosts that load the module later. What the
-    /// baseline compiler lacks (exceptions, tail calls, some vector instructions) is compiled with
-    /// optimizations at once. By default, everything is.
+    /// Modules of at least `bytes` bytes begin with code of Wasmtime's baseline compiler (Winch), unless
+    /// optimized code is kept ([`Settings::compiled_cache_dir`](crate::Settings::compiled_cache_dir)). It is
+    /// compiled in a fourth to a sixth of the time, and is slower. What the baseline compiler lacks
+    /// (exceptions, tail calls, some vector instructions), what has a fuel limit or more than 64 MiB of
+    /// memory, and modules of which a function has more than 128 bulk instructions on memories, are compiled
+    /// with optimizations. By default, every module is.
     ///
-    /// This is for developers who wait for their own guests. The baseline compiler has had more errors
-    /// that let guests leave their sandbox than the optimizing one, so do not use it for guests that
-    /// you do not trust.
+    /// This is for developers who wait for their own guests. The baseline compiler has had more errors that
+    /// let guests leave their sandbox than the optimizing one, and a guest that executes many bulk
+    /// instructions in a row ends up to about a second after its deadline. So do not use it for guests that
+    /// you do not trust. (Any author can make a module large.)
     #[must_use]
     pub fn baseline_from(self, bytes: u64) -> Self {
         Self { baseline_from: bytes, ..self }
@@ -148,11 +149,11 @@ pub(crate) struct Job<'a> {
 }
 
 impl Compiler {
-    /// Whether `binary` is compiled by the baseline compiler if no optimized code is kept.
-    pub(crate) fn begins_with_baseline(&self, binary: &[u8]) -> bool {
+    /// Whether `bytes` are enough to begin with baseline code.
+    pub(crate) fn begins_with_baseline(&self, bytes: &[u8]) -> bool {
         match self {
             Self::InProcess => false,
-            Self::Helper(helper) => binary.len() as u64 >= helper.baseline_from,
+            Self::Helper(helper) => bytes.len() as u64 >= helper.baseline_from,
         }
     }
 

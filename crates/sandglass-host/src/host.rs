@@ -10,7 +10,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt as _;
 use sandglass_model::{
@@ -75,8 +75,6 @@ struct Inner {
     turns: Arc<Turns>,
     /// Keeps compiled code for the next process.
     compiled_folder: Option<CompiledFolder>,
-    /// Held while a module is compiled with optimizations in the background: one at a time.
-    optimizing: Mutex<()>,
     /// Sends the requests of every integration.
     http: Arc<dyn HttpClient>,
     open_requests: Arc<OpenRequests>,

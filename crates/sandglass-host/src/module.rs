@@ -22,8 +22,8 @@ use crate::compiled_folder::Entry;
 use crate::detection;
 use crate::host::brief::Brief;
 use crate::mappings;
-use crate::sandbox::{Concurrency, EngineKind, MAX_TABLES, Sandbox, Target};
-use crate::structure::{self, Bodies, Demands, InstanceState};
+use crate::sandbox::{Concurrency, EngineKind, MAX_TABLES, Sandbox, Target, Tier};
+use crate::structure::{self, Bodies, Checks, Demands, InstanceState};
 use crate::symbols::{self, Symbols};
 use sandglass_supervisor::manifest::{Abi, Manifest};
 use sandglass_supervisor::rejection::rejection;
@@ -236,7 +236,10 @@ pub(crate) fn compile(
     let kept = compiling.find(&entry);
     // Code is kept only after the bodies of its functions were checked.
     let bodies = if kept.is_some() { Bodies::Skipped } else { Bodies::Checked };
-    let state = structure::check(&binary, bodies)?;
+    let Checks { state, most_bulk } = structure::check(&binary, bodies)?;
+    if sandbox.kind.target.tier == Tier::Baseline && most_bulk > BASELINE_BULK_MAX {
+        return Err(too_much_in_bulk(most_bulk).into());
+    }
     let symbols = Symbols::of(hash, &binary);
     // What is compiled, and what core modules have at their first page, differs from the bytes.
     let has_context_page = if kept.is_none() || kind == Kind::CoreModule {
@@ -291,6 +294,25 @@ fn add_context_page(binary: &mut [u8]) -> bool {
     Kind::of(binary) == Kind::CoreModule
         && !node_pack::is_node_pack(binary)
         && context_page::add(binary)
+}
+
+/// Bulk instructions that one function of baseline code may have. That code is interrupted at loops and at
+/// the entries of functions, and not before each bulk instruction, as optimized code is. So this many can be
+/// executed after the deadline, each on at most [`BASELINE_MEMORY_BYTES`]: a second altogether. The
+/// interpreter of JavaScript has 126 in its largest function.
+const BASELINE_BULK_MAX: u64 = 128;
+
+/// The largest memory limit of guests with baseline code, in bytes.
+pub(crate) const BASELINE_MEMORY_BYTES: u64 = 64 << 20;
+
+fn too_much_in_bulk(most_bulk: u64) -> Rejection {
+    rejection(
+        RejectionKind::UnsupportedModule,
+        format!(
+            "a function has {most_bulk} bulk instructions, and baseline code may have \
+             {BASELINE_BULK_MAX}"
+        ),
+    )
 }
 
 /// Most stacks of one handler run: more than components of toolchains have instances, and 128 MiB if a

@@ -43,14 +43,24 @@ pub(crate) enum Bodies {
     Skipped,
 }
 
+/// What a check finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checks {
+    /// What the module occupies before its code runs.
+    pub(crate) state: InstanceState,
+    /// Most bulk instructions on memories in one function; 0 if the bodies are skipped.
+    pub(crate) most_bulk: u64,
+}
+
 /// Checks `binary`, a core module or a component, against all [`Bound`]s, or without `bodies` against
-/// those of everything else, and returns what it occupies before its code runs.
+/// those of everything else.
 ///
 /// # Errors
 /// It exceeds one, or is malformed. The rejection names the figure, the offset and the bound.
-pub(crate) fn check(binary: &[u8], bodies: Bodies) -> Result<InstanceState, Rejection> {
-    let (scanned, _) = scan(binary, bodies);
-    scanned.map_err(|fault| fault.into_rejection(Kind::of(binary)))
+pub(crate) fn check(binary: &[u8], bodies: Bodies) -> Result<Checks, Rejection> {
+    let (scanned, counts) = scan(binary, bodies);
+    let state = scanned.map_err(|fault| fault.into_rejection(Kind::of(binary)))?;
+    Ok(Checks { state, most_bulk: counts.most_bulk })
 }
 
 /// What a module needs of the engine that executes it.

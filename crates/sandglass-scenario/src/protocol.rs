@@ -21,8 +21,8 @@ pub(crate) struct Start {
     pub(crate) metrics: Option<SocketAddr>,
     #[serde(default)]
     pub(crate) compiling: CompileLimits,
-    /// Size from which modules begin with code of the baseline compiler, in bytes.
-    pub(crate) baseline_from: u64,
+    /// Size from which modules begin with code of the baseline compiler, in bytes; `None` if none do.
+    pub(crate) baseline_from: Option<u64>,
     /// `None` if time is real.
     pub(crate) virtual_time: Option<VirtualTime>,
 }

@@ -1,7 +1,7 @@
 //! Builds a host from its settings, its clock, its telemetry, and the embedder's own host functions.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_model::{Clock, SystemClock};
@@ -189,7 +189,6 @@ impl Builder {
             compiler: self.compiler,
             turns: compiling::turns(),
             compiled_folder,
-            optimizing: Mutex::default(),
             modules: ModuleCache::new(settings.module_cache_bytes),
             http: self.http.unwrap_or_else(|| http_client(settings, &shared.lease)),
             open_requests: OpenRequests::new(settings.open_requests()),

@@ -2,7 +2,7 @@
 //! load it at the same time.
 
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -20,6 +20,8 @@ use crate::sandbox::{self, Concurrency, EngineKind, Metering, Target, Tier};
 use sandglass_supervisor::admission::IntegrationKey;
 use sandglass_supervisor::manifest::Manifest;
 use sandglass_supervisor::rejection::rejection;
+
+type CompileAttempt = Result<module::Compiled, Rejection>;
 
 /// The tenant of callers that name none.
 const NO_TENANT: &str = "";
@@ -116,8 +118,15 @@ impl Inner {
         let metering = if has_fuel { Metering::Fuel } else { Metering::Unmetered };
         // Until the bytes are read.
         let concurrency = Concurrency::OneCall;
+        // Baseline code counts less fuel for bulk instructions.
+        let may_be_baseline =
+            !has_fuel && manifest.limits.memory_bytes <= module::BASELINE_MEMORY_BYTES;
+        let tier = match may_be_baseline && self.compiler.begins_with_baseline(bytes) {
+            true => Tier::Baseline,
+            false => Tier::Optimizing,
+        };
         let engine = EngineKind {
-            target: Target { metering, concurrency, tier: Tier::Optimizing },
+            target: Target { metering, concurrency, tier },
             allocation: if fits { Allocation::Pooled } else { Allocation::OnDemand },
         };
         Ok((ModuleHash::of(bytes), engine))
@@ -149,16 +158,25 @@ impl Inner {
 
     /// Compiles `bytes`, and keeps the result. What is too large for a slot of the pool is compiled
     /// for an engine without one.
-    fn compile(self: &Arc<Self>, key: Key, bytes: &[u8]) -> CompileResult {
+    fn compile(&self, key: Key, bytes: &[u8]) -> CompileResult {
         // While this caller waited for its turn, another tenant may have compiled it.
         if let Some(compiled) = self.modules.find(key) {
             return Ok(compiled);
         }
         let slot_memory_bytes = sandbox::slot_memory_bytes(&self.shared.settings);
-        let engine = self.with_or_without_pool(module::engine_for(key.1, bytes, slot_memory_bytes));
-        let compiled = match self.compile_baseline(engine, (key.0, bytes)) {
-            Some(compiled) => compiled,
-            None => self.compile_for_either(engine, (key.0, bytes))?,
+        let engine = module::engine_for(key.1, bytes, slot_memory_bytes);
+        let module = (key.0, bytes);
+        let baseline = match engine.target.tier {
+            Tier::Baseline => self.compile_baseline(engine, module),
+            Tier::Optimizing => None,
+        };
+        let compiled = match baseline {
+            Some(compiled) => compiled?,
+            None => {
+                let target = Target { tier: Tier::Optimizing, ..engine.target };
+                let engine = self.with_or_without_pool(EngineKind { target, ..engine });
+                self.compile_for_either(engine, module)?
+            }
         };
         let is_pack = matches!(compiled.code, module::Code::NodePack(_));
         if compiled.sandbox.kind.allocation == Allocation::OnDemand && !is_pack {
@@ -174,59 +192,56 @@ impl Inner {
     /// `engine`, or the same without a pool if the system has no room for a second one, because that of
     /// the other guests is large.
     fn with_or_without_pool(&self, engine: EngineKind) -> EngineKind {
-        let is_second = engine.target != EngineKind::USUAL.target;
+        let is_second = engine.target.concurrency == Concurrency::SeveralCalls;
         if is_second
             && engine.allocation == Allocation::Pooled
             && let Err(error) = self.sandboxes.get_or_make(engine)
         {
             tracing::warn!(
-                "a module runs on demand, which is slower, because there is no room for another pool: {error:#}"
+                "asynchronous components run on demand, which is slower, because there is no room \
+                 for their pool: {error:#}"
             );
             return EngineKind { allocation: Allocation::OnDemand, ..engine };
         }
         engine
     }
 
-    /// Compiles `bytes` by the baseline compiler, if the host's helper is to begin with it, and begins
-    /// to compile them with optimizations in the background. `None` if the optimizing compiler has to
-    /// compile them now, or has done so.
+    /// Compiles `bytes` by the baseline compiler. `None` if they have to be compiled with optimizations, or
+    /// have been.
     fn compile_baseline(
-        self: &Arc<Self>,
+        &self,
         engine: EngineKind,
         (hash, bytes): (ModuleHash, &[u8]),
-    ) -> Option<module::Compiled> {
-        if !self.compiler.begins_with_baseline(bytes) {
-            return None;
-        }
-        let optimizing = self.sandboxes.get_or_make(engine).ok()?;
-        let entry = Entry::of(&optimizing.engine, hash, module::Kind::of(bytes));
+    ) -> Option<CompileAttempt> {
+        let optimizing = Target { tier: Tier::Optimizing, ..engine.target };
+        let entry =
+            Entry::of(&sandbox::engine_to_compile(optimizing).ok()?, hash, module::Kind::of(bytes));
         if self.compiled_folder.as_ref().is_some_and(|folder| folder.has(&entry)) {
             return None;
         }
-        let target = Target { tier: Tier::Baseline, ..engine.target };
-        let baseline = self.with_or_without_pool(EngineKind { target, ..engine });
-        // Whatever is wrong, the optimizing compiler finds it, too, or can compile it.
-        let compiled = self.compile_for_either(baseline, (hash, bytes)).ok()?;
-        tracing::info!(module = %hash, "the module's code is that of the baseline compiler, which is slower");
-        if self.compiled_folder.is_some() {
-            self.optimize_later(engine, (hash, bytes));
-        }
-        Some(compiled)
-    }
-
-    /// Compiles `bytes` with optimizations on a thread of its own, for the folder of compiled code. The
-    /// shutdown of the host ends that.
-    fn optimize_later(self: &Arc<Self>, engine: EngineKind, (hash, bytes): (ModuleHash, &[u8])) {
-        let (inner, bytes) = (Arc::clone(self), bytes.to_vec());
-        let compile = move || {
-            let _turn = inner.optimizing.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(why) = inner.compile_for_either(engine, (hash, &bytes)) {
-                tracing::info!("a module is not compiled with optimizations: {}", why.message);
+        let on_demand = EngineKind { allocation: Allocation::OnDemand, ..engine };
+        // There is none on some processors, and no room for a second pool on some machines.
+        let usable = |engine: &EngineKind| self.sandboxes.get_or_make(*engine).is_ok();
+        let engine = [engine, on_demand].into_iter().find(usable)?;
+        match self.compile_for_either(engine, (hash, bytes)) {
+            Ok(compiled) => {
+                tracing::info!(
+                    module = %hash,
+                    "the module's code is that of the baseline compiler, which is slower"
+                );
+                Some(Ok(compiled))
             }
-        };
-        let optimizer = thread::Builder::new().name("sandglass-optimizer".to_owned());
-        if let Err(error) = optimizer.spawn(compile) {
-            tracing::warn!("no thread to compile a module with optimizations: {error}");
+            // The optimizing compiler takes more of everything.
+            Err(why)
+                if [RejectionKind::CompileLimit, RejectionKind::HostUnavailable]
+                    .contains(&why.kind) =>
+            {
+                Some(Err(why))
+            }
+            Err(why) => {
+                tracing::debug!(module = %hash, "not compiled by the baseline compiler: {}", why.message);
+                None
+            }
         }
     }
 
@@ -235,7 +250,7 @@ impl Inner {
         &self,
         engine: EngineKind,
         module: (ModuleHash, &[u8]),
-    ) -> Result<module::Compiled, Rejection> {
+    ) -> CompileAttempt {
         let compiled = match (engine.allocation, self.compile_for(engine, module, None)) {
             (Allocation::Pooled, Err(NotCompiled::TooLargeForSlot(_, compiled))) => {
                 let on_demand = EngineKind { allocation: Allocation::OnDemand, ..engine };

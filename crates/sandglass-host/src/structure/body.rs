@@ -31,15 +31,27 @@ pub(super) fn check(
         work: 0,
         values: locals,
     };
+    let mut bulk = 0;
     let mut operators = body.get_operators_reader()?;
     while !operators.eof() {
         function.counts.offset = operators.original_position();
-        function.take(&operators.read()?, arity)?;
+        let operator = operators.read()?;
+        bulk += u64::from(is_bulk(&operator));
+        function.take(&operator, arity)?;
     }
     let Function { counts, values, work, .. } = function;
+    counts.most_bulk = counts.most_bulk.max(bulk);
     counts.offset = start;
     counts.add(Bound::Values, values)?;
     counts.add(Bound::BranchWork, work)
+}
+
+/// Whether one instruction can take as long as a memory is large.
+fn is_bulk(operator: &Operator<'_>) -> bool {
+    matches!(
+        operator,
+        Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } | Operator::MemoryInit { .. }
+    )
 }
 
 struct Function<'a> {

@@ -134,11 +134,13 @@ pub(super) struct Counts {
     pub(super) offset: usize,
     /// Whether the component needs an engine with several calls at a time.
     pub(super) is_concurrent: bool,
+    /// Most bulk instructions on memories in one function.
+    pub(super) most_bulk: u64,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { figures: [0; Bound::ALL.len()], offset: 0, is_concurrent: false }
+        Self { figures: [0; Bound::ALL.len()], offset: 0, is_concurrent: false, most_bulk: 0 }
     }
 }
 

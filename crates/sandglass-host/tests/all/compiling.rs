@@ -8,7 +8,7 @@ use sandglass_host::{
     CompileHelper, CompileLimits, Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome,
     Settings,
 };
-use sandglass_model::{Rejection, RejectionKind};
+use sandglass_model::{GuestLimits, Rejection, RejectionKind};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 
@@ -96,7 +96,7 @@ fn each_fixture_is_accepted_or_rejected_as_in_process() {
     }
     assert!(loaded > 50, "{loaded}");
     // Code that counts fuel is different.
-    let limits = sandglass_model::GuestLimits { fuel: Some(1000), ..Default::default() };
+    let limits = GuestLimits { fuel: Some(1000), ..Default::default() };
     let manifest = Manifest::named("guest").limits(limits);
     there.load(FINISHES.as_bytes(), manifest).expect("a guest");
 }
@@ -196,45 +196,61 @@ fn code_on_disk_serves_both_compilers_and_starts_no_helper() {
 }
 
 #[tokio::test]
-async fn a_large_module_begins_with_baseline_code_and_is_optimized_for_later_hosts() {
+async fn a_large_module_begins_with_baseline_code_unless_optimized_code_is_kept() {
     let place = tempfile::tempdir().expect("a folder");
-    let exporter = Exporter::new(Prefix::default());
     let compiled = |helper: CompileHelper, module: &[u8]| {
         let compiled_cache_dir = Some(place.path().join("compiled"));
-        let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::disabled() };
         let host = Host::builder().settings(Settings { compiled_cache_dir, ..settings() });
-        let host = host.telemetry(telemetry).compile_in(helper).build().expect("a host");
+        let host = host.compile_in(helper).build().expect("a host");
         let loaded = host.load(module, Manifest::named("guest")).expect("a guest");
         (host, loaded.is_optimized())
     };
     let length = FINISHES.len() as u64;
-    let (first, is_optimized) = compiled(helper().baseline_from(length), FINISHES.as_bytes());
+    let baseline = |helper: CompileHelper| helper.baseline_from(length);
+    let (first, is_optimized) = compiled(baseline(helper()), FINISHES.as_bytes());
     assert!(!is_optimized);
     assert!(matches!(outcome(&first, FINISHES.as_bytes()).await, Outcome::Completed(_)));
-    // Another process finds what the background has compiled.
-    while !compiled(scripted("exit 1").baseline_from(length), FINISHES.as_bytes()).1 {
-        tokio::task::yield_now().await;
-    }
-    let scrape = exporter.render();
-    assert!(scrape.contains("temper_wasm_module_compile_seconds_count 2"), "{scrape}");
-    // A smaller one is optimized at once.
-    let smaller = FINISHES.replace(" i32.const 0))", " i32.const 0 ))");
-    assert!(compiled(helper().baseline_from(length + 2), smaller.as_bytes()).1);
+    // Both kinds of code are kept.
+    assert!(!compiled(baseline(scripted("exit 1")), FINISHES.as_bytes()).1);
+    assert!(compiled(helper(), FINISHES.as_bytes()).1);
+    assert!(compiled(baseline(scripted("exit 1")), FINISHES.as_bytes()).1);
+    let smaller = FINISHES.replace("\n    ", "\n");
+    assert!(compiled(baseline(helper()), smaller.as_bytes()).1);
 }
 
 #[tokio::test]
-async fn what_the_baseline_compiler_lacks_is_compiled_with_optimizations() {
+async fn what_baseline_code_cannot_promise_is_compiled_with_optimizations() {
+    let host = host(helper().baseline_from(0));
+    let is_optimized = |module: &str, manifest: Manifest| {
+        host.load(module.as_bytes(), manifest).expect("a guest").is_optimized()
+    };
+    let with_limits = |limits| Manifest::named("guest").limits(limits);
+    assert!(!is_optimized(FINISHES, Manifest::named("guest")));
+    let fuel = GuestLimits { fuel: Some(1_000), ..GuestLimits::default() };
+    assert!(is_optimized(FINISHES, with_limits(fuel)));
+    let memory = GuestLimits { memory_bytes: (64 << 20) + 1, ..GuestLimits::default() };
+    assert!(is_optimized(FINISHES, with_limits(memory)));
+    let fill = "(memory.fill (i32.const 0) (i32.const 0) (local.get 0))";
+    let fills = |count| {
+        let all = format!("(func (param i32) {}) (func (export \"run\")", fill.repeat(count));
+        FINISHES.replace("(func (export \"run\")", &all)
+    };
+    assert!(!is_optimized(&fills(128), Manifest::named("guest")));
+    assert!(is_optimized(&fills(129), Manifest::named("guest")));
     let calls_at_its_tail = FINISHES.replace(
         "(call $set (i32.const 8) (i32.const 34)) i32.const 0",
         "(call $set (i32.const 8) (i32.const 34)) (return_call $zero)) (func $zero (result i32) i32.const 0",
     );
-    let host = host(helper().baseline_from(0));
-    let loaded = host.load(calls_at_its_tail.as_bytes(), Manifest::named("guest"));
-    assert!(loaded.expect("a guest").is_optimized());
+    assert!(is_optimized(&calls_at_its_tail, Manifest::named("guest")));
     let outcome = outcome(&host, calls_at_its_tail.as_bytes()).await;
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
     let why = refused(helper().baseline_from(0), b"(module (func (export \"run\") unreachable)");
     assert_eq!(why.kind, RejectionKind::InvalidModule, "{why}");
+    // It does not get its time twice.
+    let script = "exec /bin/sleep 1000";
+    let quick = CompileLimits { timeout: Duration::from_secs(1), ..limits() };
+    let why = refused(scripted(script).limits(quick).baseline_from(0), FINISHES.as_bytes());
+    assert_eq!(why.kind, RejectionKind::CompileLimit, "{why}");
 }
 
 /// A helper that compiles only if there is no file at the path; otherwise it creates another file beside

@@ -252,7 +252,7 @@ fn add_later(transaction: &Transaction<'_>, format: u32) -> rusqlite::Result<()>
 /// Makes the table of entities with all entities awake, and all indexes that are missing.
 fn make_entities(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     transaction.execute_batch(ENTITIES)?;
-    transaction.execute_batch(INDEXES)?;
+    make_indexes(transaction)?;
     entities::rebuild(transaction)
 }
 
@@ -272,12 +272,10 @@ pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Er
                 return Ok(());
             }
             let transaction = connection.transaction()?;
-            drop_earlier_index(&transaction)?;
-            transaction.execute_batch(INDEXES)?;
+            make_indexes(&transaction)?;
             return transaction.commit();
         }
         let transaction = connection.transaction()?;
-        drop_earlier_index(&transaction)?;
         add_later(&transaction, format)?;
         transaction.commit()
     };
@@ -291,12 +289,12 @@ fn has_earlier_index(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(sql, [], |row| row.get(0))
 }
 
-/// Drops that index, so that the present one can be made.
-fn drop_earlier_index(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+/// Makes the indexes that are missing, and replaces the earlier one.
+fn make_indexes(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     if has_earlier_index(transaction)? {
         transaction.execute_batch("DROP INDEX recordings_of_dispatch")?;
     }
-    Ok(())
+    transaction.execute_batch(INDEXES)
 }
 
 /// Makes the table of entities again, because of what is wrong with it.

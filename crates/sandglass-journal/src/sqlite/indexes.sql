@@ -9,8 +9,8 @@ CREATE INDEX IF NOT EXISTS dispatches_by_id
     ON records (iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 17, 16)), NULL))
     WHERE kind = 'dispatched';
 
--- By the second half of the id first, as above. By the whole id, whose first half is random, each
--- recording changed a page of the index that no other one of its transaction did.
+-- By the second half of the id first, as above. The first half is random, so with an index by the whole
+-- id each recording changed an index page of its own.
 CREATE UNIQUE INDEX IF NOT EXISTS recordings_of_dispatch
     ON recordings (unhex(substr(dispatch, 17, 16)), unhex(substr(dispatch, 1, 16)), attempt);
 CREATE INDEX IF NOT EXISTS snapshots_by_position ON snapshots (position);

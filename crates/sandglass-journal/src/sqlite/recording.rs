@@ -12,7 +12,8 @@ use crate::{Batch, RECORDING_MAX_BYTES, Recording};
 pub(super) type Flaws = BTreeMap<Position, String>;
 
 /// Selects the recording of a dispatch and an attempt, written like the index in `indexes.sql`, so that
-/// SQLite uses it. (The first two terms use that of files which no host has opened since.)
+/// SQLite uses it. Files that no host has opened since that index changed have one by `dispatch` and
+/// `attempt`, which the first two terms use.
 const OF_DISPATCH: &str = "dispatch = ?1 AND attempt = ?2 \
      AND unhex(substr(dispatch, 17, 16)) = unhex(substr(?1, 17, 16)) \
      AND unhex(substr(dispatch, 1, 16)) = unhex(substr(?1, 1, 16))";

@@ -5,8 +5,8 @@
 //! `docs/performance.md`, and asserts nothing about time.
 //!
 //! ```sh
-//! cargo bench --workspace --bench growth                     # all of it, some minutes
-//! cargo bench --workspace --bench growth -- host             # or runtime, records
+//! cargo bench --workspace --bench growth                          # all of it, some minutes
+//! cargo bench -p sandglass-runtime --bench growth -- host         # or runtime, records
 //! ```
 //!
 //! The last column is by which power of the work its cost grows in the last step: 0.0 if it is constant, 1.0

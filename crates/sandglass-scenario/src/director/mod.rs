@@ -176,7 +176,7 @@ impl<'a> Director<'a> {
             // In virtual time, a play is over before anyone can scrape it.
             metrics: metrics.filter(|_| !is_virtual),
             compiling,
-            baseline_from,
+            baseline_from: Some(baseline_from),
             virtual_time: is_virtual.then_some(virtual_time),
         };
         let Repaired { next, torn } = repair(journal).await?;

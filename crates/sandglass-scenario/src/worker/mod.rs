@@ -170,7 +170,8 @@ impl Worker {
             None => host.clock(Arc::clone(&clock)),
         };
         let host = host.spec_evaluator(Arc::new(SpecDecisions));
-        let helper = helper.limits(start.compiling).baseline_from(start.baseline_from);
+        let baseline_from = start.baseline_from.unwrap_or(u64::MAX);
+        let helper = helper.limits(start.compiling).baseline_from(baseline_from);
         let host = host.compile_in(helper).build();
         let host = host.map_err(|why| Error::failed("cannot start the host", &why))?;
         let modules =
