@@ -18,11 +18,7 @@ fn large(functions: usize) -> Vec<u8> {
     let body = [&[0][..], &step.repeat(100), &[0x20, 0, 0x0b]].concat();
     let function = [number(body.len()), body].concat();
     let mut module = b"\0asm\x01\0\0\0".to_vec();
-    let mut section = |id: u8, content: Vec<u8>| {
-        module.push(id);
-        module.extend(number(content.len()));
-        module.extend(content);
-    };
+    let mut section = |id, content| module.extend(section(id, content));
     section(1, vec![1, 0x60, 2, 0x7f, 0x7f, 1, 0x7f]);
     section(3, [number(functions), vec![0; functions]].concat());
     section(5, vec![1, 0, 1]);
@@ -31,9 +27,8 @@ fn large(functions: usize) -> Vec<u8> {
     module
 }
 
-/// The binary of a guest in text.
-fn wat_of(text: &Path) -> Vec<u8> {
-    wat::parse_file(text).expect("a module")
+fn section(id: u8, content: Vec<u8>) -> Vec<u8> {
+    [vec![id], number(content.len()), content].concat()
 }
 
 /// An unsigned number in LEB128.
@@ -100,11 +95,10 @@ fn a_guest_is_compiled_once_for_all_commands_that_keep_compiled_code() {
 fn a_large_guest_runs_before_it_is_optimized_unless_it_is_recorded_or_the_user_waits() {
     let folder = Folder::new();
     // A custom section is part of its size, and takes no time to compile.
-    let mut guest = wat_of(&fixture("wat/finds_its_data_untouched.wat"));
-    let padding = [number(1), b"x".to_vec(), vec![0; 2 << 20]].concat();
-    guest.extend([vec![0], number(padding.len()), padding].concat());
-    let large = folder.write("large.wasm", guest);
     let small = fixture("wat/finds_its_data_untouched.wat");
+    let mut guest = wat::parse_file(&small).expect("a module");
+    guest.extend(section(0, [&b"\x01x"[..], &vec![0; 2 << 20]].concat()));
+    let large = folder.write("large.wasm", guest);
     let journal = folder.path("runs.db");
     let baseline = "the module's code is that of the baseline compiler";
     let run = |guest: &Path, cache: &str, more: &[&dyn AsRef<OsStr>]| {

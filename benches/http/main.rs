@@ -14,12 +14,10 @@ mod binary;
 #[path = "../hosts/client.rs"]
 #[allow(dead_code, reason = "the benchmark of several hosts uses the rest")]
 mod client;
+#[path = "../load.rs"]
+mod load;
 #[path = "../hosts/sample.rs"]
 mod sample;
-
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use binary::{Folder, Running};
 use client::Client;
@@ -29,8 +27,6 @@ use sample::Sample;
 const CLIENTS: usize = 64;
 /// Rounds of each kind of request; the medians are printed.
 const ROUNDS: usize = 5;
-const WARM_UP: Duration = Duration::from_secs(1);
-const LENGTH: Duration = Duration::from_secs(5);
 
 const COUNTER: &str = r#"
 [automaton]
@@ -70,48 +66,19 @@ fn main() {
         }));
         reads.push(round(&address, "GET", |_| "/healthz".to_owned()));
     }
-    print("durable actions", actions);
-    print("GET /healthz", reads);
+    load::print("durable actions", actions);
+    load::print("GET /healthz", reads);
     daemon.signal("TERM");
     assert!(daemon.ended().success(), "the daemon ends when it is told to");
 }
 
-/// Requests per second of all clients together, and how long each took.
-fn round(address: &str, method: &str, path: impl Fn(usize) -> String) -> (f64, Sample) {
-    let is_over = AtomicBool::new(false);
-    thread::scope(|threads| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|number| {
-                let (is_over, path) = (&is_over, path(number));
-                threads.spawn(move || {
-                    let mut client = Client::of(address);
-                    let mut took = Vec::new();
-                    let measured = Instant::now() + WARM_UP;
-                    while !is_over.load(Ordering::Relaxed) {
-                        let begun = Instant::now();
-                        let status = client.send(method, &path, "").map(|(status, _)| status);
-                        assert_eq!(status, Some(200), "{method} {path}");
-                        if begun >= measured {
-                            took.push(begun.elapsed());
-                        }
-                    }
-                    took
-                })
-            })
-            .collect();
-        thread::sleep(WARM_UP + LENGTH);
-        is_over.store(true, Ordering::Relaxed);
-        let mut sample = Sample::default();
-        let took: Vec<_> = clients.into_iter().flat_map(|one| one.join().expect("200")).collect();
-        let rate = took.len() as f64 / LENGTH.as_secs_f64();
-        sample.add(took);
-        (rate, sample)
+/// Requests of one kind from all clients.
+fn round(address: &str, method: &str, path: impl Fn(usize) -> String + Sync) -> (f64, Sample) {
+    load::round(CLIENTS, |number| {
+        let (mut client, path) = (Client::of(address), path(number));
+        move || {
+            let status = client.send(method, &path, "").map(|(status, _)| status);
+            assert_eq!(status, Some(200), "{method} {path}");
+        }
     })
-}
-
-fn print(what: &str, mut rounds: Vec<(f64, Sample)>) {
-    rounds.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    let (least, most) = (rounds[0].0, rounds[ROUNDS - 1].0);
-    let (median, sample) = &rounds[ROUNDS / 2];
-    println!("{what}: {median:.0}/s ({least:.0} to {most:.0}), {sample}");
 }

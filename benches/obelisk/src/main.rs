@@ -15,16 +15,15 @@
 #[path = "../../hosts/client.rs"]
 #[allow(dead_code, reason = "the benchmark of several hosts uses the rest")]
 mod client;
+#[path = "../../load.rs"]
+mod load;
 #[path = "../../hosts/sample.rs"]
 mod sample;
 mod server;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use client::Client;
 use sample::Sample;
@@ -34,8 +33,6 @@ use server::{Served, obelisk, sandglass};
 const CLIENTS: [usize; 2] = [1, 32];
 /// Rounds of each kind; the medians are printed.
 const ROUNDS: usize = 3;
-const WARM_UP: Duration = Duration::from_secs(1);
-const LENGTH: Duration = Duration::from_secs(5);
 
 /// What is measured. A server runs only while it is.
 #[derive(Clone, Copy)]
@@ -57,13 +54,11 @@ fn main() -> Result<()> {
             for (kind, rounds) in KINDS.into_iter().zip(&mut rounds) {
                 let folder = tempfile::tempdir_in(".").context("no folder on this disk")?;
                 let server = start(kind, &programs, folder.path())?;
-                rounds.push(round(&server, clients)?);
+                rounds.push(round(&server, clients));
             }
         }
-        for (kind, mut rounds) in KINDS.into_iter().zip(rounds) {
-            rounds.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-            let (rate, sample) = &rounds[ROUNDS / 2];
-            println!("{}, {clients} clients: {rate:.0}/s, {sample}", kind.name());
+        for (kind, rounds) in KINDS.into_iter().zip(rounds) {
+            load::print(&format!("{}, {clients} clients", kind.name()), rounds);
         }
     }
     Ok(())
@@ -88,46 +83,16 @@ fn start(kind: Kind, programs: &(PathBuf, PathBuf), folder: &Path) -> Result<Ser
     }
 }
 
-/// Handlers per second of all clients together, and how long each took.
-fn round(server: &Served, clients: usize) -> Result<(f64, Sample)> {
-    let is_over = AtomicBool::new(false);
-    let all: Vec<Result<Vec<Duration>>> = thread::scope(|threads| {
-        let begun: Vec<_> = (0..clients)
-            .map(|number| {
-                let is_over = &is_over;
-                threads.spawn(move || requests(server, number, is_over))
-            })
-            .collect();
-        thread::sleep(WARM_UP + LENGTH);
-        is_over.store(true, Ordering::Relaxed);
-        begun.into_iter().map(|one| one.join().expect("a client does not panic")).collect()
-    });
-    let mut sample = Sample::default();
-    let mut count = 0_u32;
-    for took in all {
-        for one in took? {
-            sample.add([one]);
-            count += 1;
+/// Executions that all clients request and await.
+fn round(server: &Served, clients: usize) -> (f64, Sample) {
+    load::round(clients, |number| {
+        let path = (server.path)(number);
+        move || {
+            let mut client = Client::of(&server.address);
+            let (status, body) = client.send("POST", &path, &server.body).expect("a response");
+            let body = String::from_utf8_lossy(&body);
+            let succeeded = (200..300).contains(&status) && body.contains(server.success);
+            assert!(succeeded, "the server returned {status} {body}");
         }
-    }
-    Ok((f64::from(count) / LENGTH.as_secs_f64(), sample))
-}
-
-/// Sends one request after the other, and returns how long those took that began after the warm-up.
-fn requests(server: &Served, number: usize, is_over: &AtomicBool) -> Result<Vec<Duration>> {
-    let path = (server.path)(number);
-    let measured = Instant::now() + WARM_UP;
-    let mut took = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        let mut client = Client::of(&server.address);
-        let (status, body) = client.send("POST", &path, &server.body).context("no response")?;
-        let body = String::from_utf8_lossy(&body);
-        let succeeded = (200..300).contains(&status) && body.contains(server.success);
-        ensure!(succeeded, "the server returned {status} {body}");
-        if begun >= measured {
-            took.push(begun.elapsed());
-        }
-    }
-    Ok(took)
+    })
 }

@@ -119,7 +119,6 @@ pub(crate) fn sandglass(program: &Path, folder: &Path) -> Result<Served> {
 
 /// `settings` are of the activity, in the form of its deployment file.
 pub(crate) fn obelisk(program: &Path, folder: &Path, settings: &[&str]) -> Result<Served> {
-    fs::create_dir_all(folder)?;
     let folder = fs::canonicalize(folder)?;
     let activity = folder.join("activity.wasm");
     fs::write(&activity, wat::parse_str(ACTIVITY)?)?;

@@ -54,7 +54,7 @@ fn main() {
         std::process::exit(1);
     }));
     let threads = tokio::runtime::Builder::new_current_thread().build().expect("a thread");
-    threads.block_on(by_workflows());
+    by_workflows(&threads);
     by_nodes();
     by_readers();
 }
@@ -121,17 +121,17 @@ fn run(world: &World, workflow: &str) {
     }
 }
 
-async fn by_workflows() {
+fn by_workflows(threads: &tokio::runtime::Runtime) {
     let mut runs = Growth::of("a run of three nodes over HTTP, by workflows of the host");
     let mut starts = Growth::of("a start of the OpenWOP host, by workflows");
     for count in [1, 10, 100, 900] {
         let all = (0..count).map(|number| chain(&format!("chain-{number}"), 3)).collect();
         let begun = Instant::now();
-        let world = thread::spawn(|| world(all)).join().expect("it starts");
+        let world = world(all);
         starts.add(count, begun.elapsed());
         let one = format!("chain-{}", count / 2);
-        runs.add(count, repeat(|| async { run(&world, &one) }).await);
-        thread::spawn(|| world.shutdown()).join().expect("it ends");
+        runs.add(count, threads.block_on(repeat(|| async { run(&world, &one) })));
+        world.shutdown();
     }
     starts.print();
     runs.print();

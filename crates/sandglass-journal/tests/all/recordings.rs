@@ -33,7 +33,7 @@ async fn a_file_with_the_index_by_whole_ids_is_read_and_gets_the_present_one() {
         let scratch = with_two_recordings().await;
         scratch.sql(&format!(
             "{also} DROP INDEX recordings_of_dispatch;
-         CREATE UNIQUE INDEX recordings_of_dispatch ON recordings (dispatch, attempt)",
+             CREATE UNIQUE INDEX recordings_of_dispatch ON recordings (dispatch, attempt)",
         ));
         let by_whole_ids = "USING INDEX recordings_of_dispatch (dispatch=? AND attempt=?)";
         let plan = scratch.plan_of_recording();
