@@ -224,7 +224,7 @@ pub(crate) fn component_async(effort: Effort) -> Result<Figure, Failure> {
             one_at_a_time(|| Ok(embedder.block_on(plain.dispatch())?)),
         ],
     )?;
-    Ok(Figure::of(&host, Unit::Nanoseconds).with_baseline(&plain).with_ratio_goal(1.6))
+    Ok(Figure::of(&host, Unit::Nanoseconds).with_baseline(&plain).with_ratio_goal(1.3))
 }
 
 /// Dispatches one at a time, in place, with templates in the configuration, parameters and the state of

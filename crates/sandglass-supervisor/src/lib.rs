@@ -23,6 +23,11 @@
 //! This crate never mentions Wasmtime, an ABI, or the states of an entity. Nothing here ends a guest
 //! before its deadline has passed on the monotonic clock, and no built-in capability blocks a thread.
 
+#![cfg_attr(
+    not(feature = "network"),
+    allow(dead_code, reason = "only the client of `network` sends requests, and it uses the rest")
+)]
+
 pub mod accounting;
 pub mod admission;
 pub mod argument;
