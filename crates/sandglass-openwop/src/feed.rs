@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use crate::breach::Breaches;
 use crate::engine::Engine;
 use crate::log::{ReadError, RunLog, Stage};
+use crate::recent::RecentLogs;
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
 /// After how many new logs the unused ones are removed.
@@ -22,6 +23,8 @@ pub(crate) struct Feeds {
     runtime: Runtime,
     journals: Journals,
     logs: Arc<Mutex<Logs>>,
+    /// Without readers, these would be read from their beginning by the next request.
+    recent: Mutex<RecentLogs>,
     following: JoinHandle<()>,
     /// What all logs take in memory, in bytes.
     held: Arc<AtomicUsize>,
@@ -75,13 +78,29 @@ impl Feeds {
                 }
             }
         });
-        Self { runtime: runtime.clone(), journals, logs, following, held: Arc::default() }
+        Self {
+            runtime: runtime.clone(),
+            journals,
+            logs,
+            recent: Mutex::default(),
+            following,
+            held: Arc::default(),
+        }
     }
 
     /// Whether the log of `run` may be read: if all logs take fewer than `max_bytes`, or if it is being
     /// read already.
     pub(crate) fn has_room(&self, run: &EntityRef, max_bytes: usize) -> bool {
-        self.held.load(Ordering::Relaxed) < max_bytes || lock(&self.logs).is_read(run)
+        let is_below = || self.held.load(Ordering::Relaxed) < max_bytes;
+        if is_below() {
+            return true;
+        }
+        *self.recent() = RecentLogs::default();
+        is_below() || lock(&self.logs).is_read(run)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, RecentLogs> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The log of `run` with all records so far, which is kept up to date from now on.
@@ -96,6 +115,7 @@ impl Feeds {
             log.leave();
         }
         log.catch_up(&self.journals).await?;
+        self.recent().note(&log);
         Ok(log)
     }
 }

@@ -25,6 +25,7 @@ mod handlers;
 mod http;
 mod log;
 mod node;
+mod recent;
 mod replay;
 mod runs;
 mod service;

@@ -251,18 +251,35 @@ impl RunLog {
         self.recorded.notify_one();
     }
 
-    /// Changes when there is more.
+    /// Changes when there is more. From now on the log is kept up to date.
     pub(crate) fn watch(&self) -> watch::Receiver<Stage> {
-        self.more.subscribe()
+        let more = self.more.subscribe();
+        // Nothing may have been read since the log was last caught up.
+        self.notify();
+        more
     }
 
-    /// Keeps the log of `weak` up to date until its run is over or it has no readers.
+    /// What its events take in memory, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.own.load(Ordering::Relaxed)
+    }
+
+    /// Counts `bytes` as taken by its events.
+    #[cfg(test)]
+    pub(crate) fn hold(&self, bytes: usize) {
+        self.held.add(bytes);
+    }
+
+    /// Keeps the log of `weak` up to date while it is watched, until its run is over or nothing holds it.
     pub(crate) async fn follow(weak: Weak<Self>, journals: Journals) {
         let Some(recorded) = weak.upgrade().map(|log| Arc::clone(&log.recorded)) else { return };
         loop {
             let read = {
                 let Some(log) = weak.upgrade() else { return };
-                let read = log.catch_up(&journals).await;
+                let read = match log.more.receiver_count() {
+                    0 => Ok(()),
+                    _ => log.catch_up(&journals).await,
+                };
                 if let Err(error) = &read {
                     tracing::warn!(run = %log.run, %error, "the log of a run can't be read on");
                 }

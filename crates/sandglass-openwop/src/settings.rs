@@ -27,7 +27,8 @@ pub struct Settings {
     /// Most requests that wait for events at once.
     pub max_polls: usize,
     /// Most memory of all logs that are being read, in bytes. The log that exceeds it is still read; the
-    /// log of another run is refused with 429.
+    /// log of another run is refused with 429. The logs that were read last are kept, too, until there is
+    /// no more room, or more than 64 of them, or they take more than 64 MiB.
     pub max_log_bytes: usize,
     /// The longest silence of a stream of events, after which the host sends a comment. At most 30 s.
     pub keep_alive: Duration,

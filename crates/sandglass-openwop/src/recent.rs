@@ -1,0 +1,85 @@
+//! The logs that were read last. A client that polls holds no log between its requests, and would have
+//! each request read all records of its run.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::log::RunLog;
+
+/// How many logs are kept.
+const LOGS_MAX: usize = 64;
+
+/// What the kept logs may take together, in bytes.
+const BYTES_MAX: usize = 64 << 20;
+
+/// The logs that were read last, the latest at the end.
+#[derive(Debug, Default)]
+pub(crate) struct RecentLogs(VecDeque<Arc<RunLog>>);
+
+impl RecentLogs {
+    /// Keeps `log`, which was just read, in place of older ones, unless it is too large.
+    pub(crate) fn note(&mut self, log: &Arc<RunLog>) {
+        self.0.retain(|kept| kept.run != log.run);
+        if log.held_bytes() > BYTES_MAX {
+            return;
+        }
+        self.0.push_back(Arc::clone(log));
+        while self.0.len() > LOGS_MAX || self.held_bytes() > BYTES_MAX {
+            self.0.pop_front();
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.0.iter().map(|log| log.held_bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use super::*;
+
+    fn log(number: usize) -> Arc<RunLog> {
+        let run = format!("{}/{number}", crate::RUN_TYPE).parse().expect("valid");
+        Arc::new(RunLog::new(run, Arc::default()))
+    }
+
+    fn is_kept(log: &Weak<RunLog>) -> bool {
+        log.strong_count() > 0
+    }
+
+    #[test]
+    fn the_logs_that_were_read_last_are_kept() {
+        let mut recent = RecentLogs::default();
+        let note = |recent: &mut RecentLogs, number| {
+            let log = log(number);
+            recent.note(&log);
+            Arc::downgrade(&log)
+        };
+        let logs: Vec<_> = (0..LOGS_MAX).map(|number| note(&mut recent, number)).collect();
+        assert!(logs.iter().all(is_kept));
+        recent.note(&logs[0].upgrade().expect("kept"));
+        let another = note(&mut recent, LOGS_MAX);
+        assert!(is_kept(&logs[0]) && !is_kept(&logs[1]) && is_kept(&logs[2]) && is_kept(&another));
+    }
+
+    #[test]
+    fn the_kept_logs_are_bounded_in_bytes() {
+        let mut recent = RecentLogs::default();
+        let [small, half, whole, too_large] =
+            [1, BYTES_MAX / 2, BYTES_MAX, BYTES_MAX + 1].map(|bytes| {
+                let log = log(bytes);
+                log.hold(bytes);
+                log
+            });
+        let mut kept_after = |log: &Arc<RunLog>| {
+            recent.note(log);
+            [&small, &half, &whole, &too_large].map(|log| Arc::strong_count(log) > 1)
+        };
+        assert_eq!(kept_after(&small), [true, false, false, false]);
+        assert_eq!(kept_after(&half), [true, true, false, false]);
+        assert_eq!(kept_after(&too_large), [true, true, false, false]);
+        assert_eq!(kept_after(&whole), [false, false, true, false]);
+    }
+}
