@@ -23,7 +23,7 @@ pub(crate) struct Feeds {
     runtime: Runtime,
     journals: Journals,
     logs: Arc<Mutex<Logs>>,
-    /// Without readers, these would be read from their beginning by the next request.
+    /// Held so that the next request of a client that polls does not read them from the beginning.
     recent: Mutex<RecentLogs>,
     following: JoinHandle<()>,
     /// What all logs take in memory, in bytes.
