@@ -12,9 +12,9 @@ use sandglass_host::Host;
 use sandglass_http::key::Digest;
 use sandglass_http::{Serving, serve};
 use sandglass_journal::{Journal, Journals, MemoryJournal, Opened, SqliteJournal};
-use sandglass_model::{Clock, SystemClock};
+use sandglass_model::{Clock, EntityRef, SystemClock};
 use sandglass_openwop::{DISCOVERY_PATH, Library, OPENAPI_PATH, OpenWop, RunHandlers, Service};
-use sandglass_openwop::{EventKind, Settings};
+use sandglass_openwop::{EventKind, RUN_TYPE, Settings};
 use sandglass_runtime::Runtime;
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
@@ -235,6 +235,17 @@ impl World {
     /// Announces the shutdown of the host, which continues to serve.
     pub(crate) fn close(&self) {
         self.interface.close();
+    }
+
+    /// Removes the records of a run from the journal in memory, of which its host does not learn.
+    pub(crate) fn remove_records(&self, run: &str) {
+        let run = EntityRef::new(RUN_TYPE, run).expect("a name");
+        let removed = self.threads.block_on(async {
+            let last = self.journal.last_of(run.clone()).await.expect("it is in memory");
+            let last = last.expect("it has records").last.position;
+            self.journal.prune(vec![(run, last)]).await
+        });
+        assert!(removed.expect("it is in memory")[0] > 0);
     }
 
     /// Shuts the host down; another host can use the file of its journal.

@@ -177,6 +177,15 @@ fn frames(body: &[u8]) -> Vec<Value> {
     frames.map(read).collect()
 }
 
+#[test]
+fn a_poll_does_not_read_again_what_the_one_before_has_read() {
+    let world = World::new();
+    let run = world.ended("conformance-multi-node");
+    world.remove_records(&run);
+    let polled = world.get(&format!("/v1/runs/{run}/events/poll")).is(200).json();
+    assert_eq!(polled["events"].as_array().map(Vec::len), Some(8), "{polled}");
+}
+
 fn polls_events(world: &World) {
     let run = world.ended("conformance-multi-node");
     let at = format!("/v1/runs/{run}/events/poll");
