@@ -1,6 +1,7 @@
-//! The logs of runs that are being read, kept up to date with the records.
+//! The logs of runs that are being read, kept up to date with the records while they are watched.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::breach::Breaches;
 use crate::engine::Engine;
 use crate::log::{ReadError, RunLog, Stage};
-use crate::recent::RecentLogs;
+use crate::recent::{self, RecentLogs};
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
 /// After how many new logs the unused ones are removed.
@@ -24,7 +25,7 @@ pub(crate) struct Feeds {
     journals: Journals,
     logs: Arc<Mutex<Logs>>,
     /// Held so that the next request of a client that polls does not read them from the beginning.
-    recent: Mutex<RecentLogs>,
+    recent: Arc<Mutex<RecentLogs>>,
     following: JoinHandle<()>,
     /// What all logs take in memory, in bytes.
     held: Arc<AtomicUsize>,
@@ -36,20 +37,22 @@ struct Logs {
     since_sweep: usize,
 }
 
-fn lock(logs: &Mutex<Logs>) -> MutexGuard<'_, Logs> {
-    logs.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Feeds {
     /// Of what `runtime` records, which executes the runs of `engine`. Needs a tokio runtime.
     pub(crate) fn of(runtime: &Runtime, engine: &Arc<Engine>) -> Self {
         let logs = Arc::<Mutex<Logs>>::default();
+        let recent = Arc::<Mutex<RecentLogs>>::default();
         let mut events = runtime.subscribe();
         let mut breaches = Breaches::new(engine.host.telemetry().tracer.clone());
         let journals = engine.journals.clone();
         let engine = Arc::clone(engine);
         let following = tokio::spawn({
-            let (logs, runtime) = (Arc::clone(&logs), runtime.clone());
+            let (logs, recent) = (Arc::clone(&logs), Arc::clone(&recent));
+            let runtime = runtime.clone();
             async move {
                 while let Some(event) = events.next().await {
                     match event {
@@ -59,18 +62,21 @@ impl Feeds {
                                 breaches.observe(entity, &record);
                                 if matches!(record.event, RecordedEvent::RunStopped(_)) {
                                     engine.contexts.forget(entity);
+                                    lock(&recent).remove(entity);
                                 }
                                 lock(&logs).notify(entity.id());
                             }
                         }
                         Ok(Event::Unserved(partition)) => {
                             engine.contexts.forget_partition(partition);
+                            lock(&recent).remove_partition(partition);
                             lock(&logs).leave(|run| Partition::of(run) == partition);
                         }
                         Ok(_) => {}
                         // The missed events may be about any run.
                         Err(_) => {
                             engine.contexts.forget_all();
+                            drop(mem::take(&mut *lock(&recent)));
                             lock(&logs).leave(|run| !runtime.serves(Partition::of(run)));
                             lock(&logs).notify_all();
                         }
@@ -78,32 +84,23 @@ impl Feeds {
                 }
             }
         });
-        Self {
-            runtime: runtime.clone(),
-            journals,
-            logs,
-            recent: Mutex::default(),
-            following,
-            held: Arc::default(),
-        }
+        Self { runtime: runtime.clone(), journals, logs, recent, following, held: Arc::default() }
     }
 
     /// Whether the log of `run` may be read: if all logs take fewer than `max_bytes`, or if it is being
-    /// read already.
+    /// read already. If there is no room, those that were read last are freed first.
     pub(crate) fn has_room(&self, run: &EntityRef, max_bytes: usize) -> bool {
         let is_below = || self.held.load(Ordering::Relaxed) < max_bytes;
         if is_below() {
             return true;
         }
-        *self.recent() = RecentLogs::default();
+        let freed = mem::take(&mut *lock(&self.recent));
+        // Without the lock, because this may be much.
+        drop(freed);
         is_below() || lock(&self.logs).is_read(run)
     }
 
-    fn recent(&self) -> MutexGuard<'_, RecentLogs> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The log of `run` with all records so far, which is kept up to date from now on.
+    /// The log of `run` with all records so far, which is kept up to date while it is watched.
     pub(crate) async fn log(&self, run: &EntityRef) -> Result<Arc<RunLog>, ReadError> {
         let (log, is_new) = lock(&self.logs).enter(run, &self.held);
         if is_new {
@@ -114,8 +111,15 @@ impl Feeds {
         if !self.runtime.serves(Partition::of(run)) {
             log.leave();
         }
-        log.catch_up(&self.journals).await?;
-        self.recent().note(&log);
+        // Before it is read: if the run ends from now on, its log is removed, and if it has ended, what is
+        // read says so.
+        lock(&self.recent).note(&log);
+        let read = log.catch_up(&self.journals).await;
+        let is_too_large = log.held_bytes() > recent::BYTES_MAX;
+        if is_too_large || read.is_err() || log.stage() != Stage::Open {
+            lock(&self.recent).remove(run);
+        }
+        read?;
         Ok(log)
     }
 }
@@ -123,7 +127,7 @@ impl Feeds {
 impl Drop for Feeds {
     fn drop(&mut self) {
         self.following.abort();
-        // The tasks that follow logs end when they are notified.
+        // The tasks that follow logs end when those are dropped, or when they are notified.
         lock(&self.logs).notify_all();
     }
 }

@@ -1,6 +1,7 @@
 //! The log of one run: its records are read and projected to events once for all readers, and each
 //! reader follows it at its own pace.
 
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -130,12 +131,20 @@ pub(crate) enum Stage {
 pub(crate) struct RunLog {
     pub(crate) run: EntityRef,
     entries: RwLock<Vec<Arc<Line>>>,
-    reading: Mutex<Folded>,
+    reading: Mutex<Reading>,
     /// Changes when there is more.
     more: watch::Sender<Stage>,
     /// Notified after a record of the run.
     recorded: Arc<Notify>,
     held: Held,
+}
+
+/// How far the records of a run were read.
+#[derive(Debug, Default)]
+struct Reading {
+    folded: Folded,
+    /// Of how many events the watchers know.
+    announced: u64,
 }
 
 /// What a log takes in memory, and what all do together.
@@ -190,23 +199,26 @@ impl RunLog {
         }
     }
 
-    /// Reads what was recorded since.
+    /// Reads what was recorded since. If the future is dropped, the next call goes on where it was.
     pub(crate) async fn catch_up(&self, journals: &Journals) -> Result<(), ReadError> {
-        let mut folded = self.reading.lock().await;
-        let mut new = Vec::new();
-        let take = |entry| new.push(Arc::new(Line { entry, text: Default::default() }));
-        let read = folded.read_on(journals, &self.run, take).await;
-        let has_more = !new.is_empty();
-        self.held.add(new.iter().map(|line: &Arc<Line>| taken_by(&line.entry.event)).sum());
-        self.entries.write().unwrap_or_else(PoisonError::into_inner).append(&mut new);
-        let is_over = folded.projection.is_over;
-        drop(folded);
+        let mut reading = self.reading.lock().await;
+        let read = reading.folded.read_on(journals, &self.run, |entry| self.take(entry)).await;
+        let events = reading.folded.events;
+        let has_more = events > mem::replace(&mut reading.announced, events);
+        let is_over = reading.folded.projection.is_over;
+        drop(reading);
         self.more.send_if_modified(|stage| {
             let present = if is_over { Stage::Complete } else { *stage };
-            let before = std::mem::replace(stage, present);
+            let before = mem::replace(stage, present);
             has_more || present != before
         });
         read
+    }
+
+    fn take(&self, entry: Entry) {
+        self.held.add(taken_by(&entry.event));
+        let line = Arc::new(Line { entry, text: Default::default() });
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -243,7 +255,7 @@ impl RunLog {
 
     /// How far the records were read.
     pub(crate) async fn folded(&self) -> Folded {
-        self.reading.lock().await.clone()
+        self.reading.lock().await.folded.clone()
     }
 
     /// Announces a record of the run.

@@ -1,8 +1,12 @@
-//! The logs that were read last. A client that polls holds no log between its requests, and would have
-//! each request read all records of its run.
+//! The logs of unfinished runs that were read last. A client that polls holds no log between its requests,
+//! so without this, each of its requests would read all records of its run.
+//!
+//! The log of a run that is over is not kept: its run may be removed at any time, and its id used again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+use sandglass_model::{EntityRef, Partition};
 
 use crate::log::RunLog;
 
@@ -10,16 +14,16 @@ use crate::log::RunLog;
 const LOGS_MAX: usize = 64;
 
 /// What the kept logs may take together, in bytes.
-const BYTES_MAX: usize = 64 << 20;
+pub(crate) const BYTES_MAX: usize = 64 << 20;
 
 /// The logs that were read last, the latest at the end.
 #[derive(Debug, Default)]
 pub(crate) struct RecentLogs(VecDeque<Arc<RunLog>>);
 
 impl RecentLogs {
-    /// Keeps `log`, which was just read, in place of older ones, unless it is too large.
+    /// Keeps `log`, which is read now, in place of older ones, unless it is too large.
     pub(crate) fn note(&mut self, log: &Arc<RunLog>) {
-        self.0.retain(|kept| kept.run != log.run);
+        self.remove(&log.run);
         if log.held_bytes() > BYTES_MAX {
             return;
         }
@@ -27,6 +31,16 @@ impl RecentLogs {
         while self.0.len() > LOGS_MAX || self.held_bytes() > BYTES_MAX {
             self.0.pop_front();
         }
+    }
+
+    /// Keeps the log of `run` no longer.
+    pub(crate) fn remove(&mut self, run: &EntityRef) {
+        self.0.retain(|kept| kept.run != *run);
+    }
+
+    /// Keeps no log of this partition any longer.
+    pub(crate) fn remove_partition(&mut self, partition: Partition) {
+        self.0.retain(|kept| Partition::of(&kept.run) != partition);
     }
 
     fn held_bytes(&self) -> usize {

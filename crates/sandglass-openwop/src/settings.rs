@@ -26,9 +26,9 @@ pub struct Settings {
     pub max_readers: usize,
     /// Most requests that wait for events at once.
     pub max_polls: usize,
-    /// Most memory of all logs that are being read, in bytes. The log that exceeds it is still read; the
-    /// log of another run is refused with 429. The logs that were read last are kept, too, until there is
-    /// no more room, or more than 64 of them, or they take more than 64 MiB.
+    /// Most memory of all logs in memory, in bytes. The log that exceeds it is still read; the log of
+    /// another run is refused with 429. It includes the logs of unfinished runs that were read last, at most
+    /// 64 and 64 MiB of them, which are freed when there is no room.
     pub max_log_bytes: usize,
     /// The longest silence of a stream of events, after which the host sends a comment. At most 30 s.
     pub keep_alive: Duration,
