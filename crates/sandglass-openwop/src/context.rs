@@ -1,7 +1,7 @@
 //! What a handler knows of its run: from the records, or from the handler before it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sandglass_journal::Journals;
 use sandglass_model::{DispatchId, EntityRef, Partition, WallTime};
@@ -13,6 +13,7 @@ use sandglass_workflow::step::Begin;
 
 use crate::library::Library;
 use crate::log::{Folded, ReadError};
+use crate::sync::lock;
 
 /// Most runs whose last context is kept: as many as can execute at once.
 const KEPT_MAX: usize = 8_192;
@@ -111,10 +112,6 @@ impl Context {
 pub(crate) struct Contexts {
     contexts: Mutex<BTreeMap<EntityRef, (DispatchId, Context)>>,
     logged: Mutex<BTreeMap<EntityRef, (Origin, Vec<RunEvent>)>>,
-}
-
-fn lock<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
-    map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps `value` for `run`, unless there are too many.

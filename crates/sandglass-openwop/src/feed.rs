@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use sandglass_journal::Journals;
 use sandglass_model::{EntityRef, Event as RecordedEvent, Partition};
@@ -13,7 +13,8 @@ use tokio::task::JoinHandle;
 use crate::breach::Breaches;
 use crate::engine::Engine;
 use crate::log::{ReadError, RunLog, Stage};
-use crate::recent::{self, RecentLogs};
+use crate::recent::RecentLogs;
+use crate::sync::lock;
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
 /// After how many new logs the unused ones are removed.
@@ -35,10 +36,6 @@ pub(crate) struct Feeds {
 struct Logs {
     by_run: BTreeMap<String, Weak<RunLog>>,
     since_sweep: usize,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Feeds {
@@ -115,8 +112,7 @@ impl Feeds {
         // read says so.
         lock(&self.recent).note(&log);
         let read = log.catch_up(&self.journals).await;
-        let is_too_large = log.held_bytes() > recent::BYTES_MAX;
-        if is_too_large || read.is_err() || log.stage() != Stage::Open {
+        if read.is_err() || log.stage() != Stage::Open || !RecentLogs::may_keep(&log) {
             lock(&self.recent).remove(run);
         }
         read?;

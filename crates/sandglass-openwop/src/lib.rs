@@ -36,6 +36,7 @@ pub mod folder;
 mod id;
 mod library;
 mod settings;
+mod sync;
 
 use sandglass_liveness::Spec;
 pub use sandglass_workflow::event::Kind as EventKind;

@@ -14,7 +14,7 @@ use crate::log::RunLog;
 const LOGS_MAX: usize = 64;
 
 /// What the kept logs may take together, in bytes.
-pub(crate) const BYTES_MAX: usize = 64 << 20;
+const BYTES_MAX: usize = 64 << 20;
 
 /// The logs that were read last, the latest at the end.
 #[derive(Debug, Default)]
@@ -24,13 +24,18 @@ impl RecentLogs {
     /// Keeps `log`, which is read now, in place of older ones, unless it is too large.
     pub(crate) fn note(&mut self, log: &Arc<RunLog>) {
         self.remove(&log.run);
-        if log.held_bytes() > BYTES_MAX {
+        if !Self::may_keep(log) {
             return;
         }
         self.0.push_back(Arc::clone(log));
         while self.0.len() > LOGS_MAX || self.held_bytes() > BYTES_MAX {
             self.0.pop_front();
         }
+    }
+
+    /// Whether `log` alone is small enough to be kept.
+    pub(crate) fn may_keep(log: &RunLog) -> bool {
+        log.held_bytes() <= BYTES_MAX
     }
 
     /// Keeps the log of `run` no longer.
