@@ -57,25 +57,30 @@ impl Feeds {
                             let Some(entity) = &record.entity else { continue };
                             if is_run(entity) {
                                 breaches.observe(entity, &record);
+                                let log = lock(&logs).get(entity);
+                                log.iter().for_each(|log| log.notify());
                                 if matches!(record.event, RecordedEvent::RunStopped(_)) {
                                     engine.contexts.forget(entity);
+                                    log.iter().for_each(|log| log.release());
                                     lock(&recent).remove(entity);
                                 }
-                                lock(&logs).notify(entity.id());
                             }
                         }
                         Ok(Event::Unserved(partition)) => {
                             engine.contexts.forget_partition(partition);
-                            lock(&recent).remove_partition(partition);
                             lock(&logs).leave(|run| Partition::of(run) == partition);
+                            lock(&recent).remove_partition(partition);
                         }
                         Ok(_) => {}
                         // The missed events may be about any run.
                         Err(_) => {
                             engine.contexts.forget_all();
-                            drop(mem::take(&mut *lock(&recent)));
                             lock(&logs).leave(|run| !runtime.serves(Partition::of(run)));
-                            lock(&logs).notify_all();
+                            lock(&logs).all().for_each(|log| {
+                                log.notify();
+                                log.release();
+                            });
+                            drop(mem::take(&mut *lock(&recent)));
                         }
                     }
                 }
@@ -108,14 +113,8 @@ impl Feeds {
         if !self.runtime.serves(Partition::of(run)) {
             log.leave();
         }
-        // Before it is read: if the run ends from now on, its log is removed, and if it has ended, what is
-        // read says so.
+        log.catch_up(&self.journals).await?;
         lock(&self.recent).note(&log);
-        let read = log.catch_up(&self.journals).await;
-        if read.is_err() || log.stage() != Stage::Open || !RecentLogs::may_keep(&log) {
-            lock(&self.recent).remove(run);
-        }
-        read?;
         Ok(log)
     }
 }
@@ -124,7 +123,7 @@ impl Drop for Feeds {
     fn drop(&mut self) {
         self.following.abort();
         // The tasks that follow logs end when those are dropped, or when they are notified.
-        lock(&self.logs).notify_all();
+        lock(&self.logs).all().for_each(|log| log.notify());
     }
 }
 
@@ -134,18 +133,12 @@ pub(crate) fn is_run(entity: &EntityRef) -> bool {
 }
 
 impl Logs {
-    fn notify(&self, run: &str) {
-        if let Some(log) = self.by_run.get(run).and_then(Weak::upgrade) {
-            log.notify();
-        }
+    fn get(&self, run: &EntityRef) -> Option<Arc<RunLog>> {
+        self.by_run.get(run.id()).and_then(Weak::upgrade)
     }
 
     fn is_read(&self, run: &EntityRef) -> bool {
         self.by_run.get(run.id()).is_some_and(|log| log.strong_count() > 0)
-    }
-
-    fn notify_all(&self) {
-        self.all().for_each(|log| log.notify());
     }
 
     /// Sends the readers of the runs for which `is_elsewhere` is true to other hosts.
@@ -158,7 +151,7 @@ impl Logs {
     }
 
     fn enter(&mut self, run: &EntityRef, held: &Arc<AtomicUsize>) -> (Arc<RunLog>, bool) {
-        let known = self.by_run.get(run.id()).and_then(Weak::upgrade);
+        let known = self.get(run);
         // The partition may have come back since a log was left.
         if let Some(log) = known.filter(|log| log.stage() != Stage::Elsewhere) {
             return (log, false);

@@ -2,7 +2,7 @@
 //! reader follows it at its own pace.
 
 use std::mem;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -134,6 +134,8 @@ pub(crate) struct RunLog {
     reading: Mutex<Reading>,
     /// Changes when there is more.
     more: watch::Sender<Stage>,
+    /// Whether its run is over, or may be: it is for those who read it now.
+    released: AtomicBool,
     /// Notified after a record of the run.
     recorded: Arc<Notify>,
     held: Held,
@@ -195,6 +197,7 @@ impl RunLog {
             entries: RwLock::default(),
             reading: Mutex::default(),
             more: watch::Sender::new(Stage::Open),
+            released: AtomicBool::new(false),
             recorded: Arc::default(),
         }
     }
@@ -236,6 +239,16 @@ impl RunLog {
         });
         // Ends the task that follows the log.
         self.notify();
+    }
+
+    /// Notes that its run is over, or may be: it is not kept after those who read it now.
+    pub(crate) fn release(&self) {
+        self.released.store(true, Ordering::Release);
+    }
+
+    /// Whether it may be kept for those who will read it.
+    pub(crate) fn may_keep(&self) -> bool {
+        !self.released.load(Ordering::Acquire) && self.stage() == Stage::Open
     }
 
     /// Up to `most` events from number `from` on, and whether those are all that will be.
@@ -313,5 +326,85 @@ impl Drop for RunLog {
     fn drop(&mut self) {
         // Ends the task that follows it.
         self.recorded.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use sandglass_journal::{
+        BATCH_MAX_RECORDS, Batch, Expected, Journal, Opened, Settings, SqliteJournal,
+    };
+    use sandglass_model::{Action, Event, Limit, LimitBreached, Meter, Scope, Sequence};
+
+    use super::*;
+
+    /// Makes more than a few pages.
+    const BATCHES: usize = 20;
+
+    const AT: WallTime = WallTime::from_millis(1_700_000_000_123);
+
+    fn breach() -> Event {
+        Event::LimitBreached(Box::new(LimitBreached {
+            session: None,
+            run_seq: None,
+            scope: Scope::Run,
+            limit: Limit::MaxLoopIterations,
+            kind: Meter::Count,
+            threshold: 1,
+            observed: 2,
+            at: AT,
+            last_signal: None,
+            in_flight: None,
+            action: Action::Record,
+            times: 1,
+            dispatch: None,
+            signature: None,
+        }))
+    }
+
+    /// A journal whose reads take place on another thread, with a run that takes several pages.
+    async fn filled(folder: &std::path::Path, run: &EntityRef) -> Journals {
+        let opened = SqliteJournal::open(&folder.join("journal.db"), Settings::default());
+        let Opened { journal, .. } = opened.expect("a new file");
+        let mut expected = Expected::None;
+        for _ in 0..BATCHES {
+            // A breach does not advance the sequence.
+            let records = vec![(Sequence(0), breach()); BATCH_MAX_RECORDS];
+            let batch = Batch::new(run.clone(), expected, AT, records);
+            expected = Expected::At(journal.append(batch).await.expect("appended").last);
+        }
+        (Arc::new(journal) as Arc<dyn Journal>).into()
+    }
+
+    #[tokio::test]
+    async fn readers_that_are_dropped_after_each_page_lose_no_event() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run: EntityRef = format!("{}/1", crate::RUN_TYPE).parse().expect("valid");
+        let journals = filled(folder.path(), &run).await;
+        let log = RunLog::new(run, Arc::default());
+        let more = log.watch();
+        let mut dropped = 0;
+        loop {
+            let mut reader = pin!(log.catch_up(&journals));
+            let mut has_waited = false;
+            let read = poll_fn(|context| match reader.as_mut().poll(context) {
+                Poll::Ready(read) => Poll::Ready(Some(read)),
+                Poll::Pending if mem::replace(&mut has_waited, true) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            });
+            match read.await {
+                Some(read) => break read.expect("readable"),
+                None => dropped += 1,
+            }
+        }
+        assert!(dropped > 0, "no reader was dropped");
+        assert!(more.has_changed().expect("the log is there"), "the watcher was not told");
+        let sequences: Vec<_> = log.all().iter().map(|line| line.entry.sequence).collect();
+        let lost = (0..log.folded().await.events).find(|event| !sequences.contains(event));
+        assert_eq!((sequences.len(), lost), (BATCHES * BATCH_MAX_RECORDS, None));
     }
 }

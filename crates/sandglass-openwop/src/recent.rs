@@ -21,10 +21,11 @@ const BYTES_MAX: usize = 64 << 20;
 pub(crate) struct RecentLogs(VecDeque<Arc<RunLog>>);
 
 impl RecentLogs {
-    /// Keeps `log`, which is read now, in place of older ones, unless it is too large.
+    /// Keeps `log`, which was just read, in place of older ones, if it is small enough and
+    /// [`RunLog::may_keep`].
     pub(crate) fn note(&mut self, log: &Arc<RunLog>) {
         self.remove(&log.run);
-        if !Self::may_keep(log) {
+        if log.held_bytes() > BYTES_MAX || !log.may_keep() {
             return;
         }
         self.0.push_back(Arc::clone(log));
@@ -33,12 +34,8 @@ impl RecentLogs {
         }
     }
 
-    /// Whether `log` alone is small enough to be kept.
-    pub(crate) fn may_keep(log: &RunLog) -> bool {
-        log.held_bytes() <= BYTES_MAX
-    }
-
-    /// Keeps the log of `run` no longer.
+    /// Keeps the log of `run` no longer. If [`RunLog::may_keep`] is false for it by now, it is not kept
+    /// again.
     pub(crate) fn remove(&mut self, run: &EntityRef) {
         self.0.retain(|kept| kept.run != *run);
     }
@@ -81,6 +78,18 @@ mod tests {
         recent.note(&logs[0].upgrade().expect("kept"));
         let another = note(&mut recent, LOGS_MAX);
         assert!(is_kept(&logs[0]) && !is_kept(&logs[1]) && is_kept(&logs[2]) && is_kept(&another));
+    }
+
+    #[test]
+    fn a_log_is_not_kept_after_its_run_has_ended_or_moved() {
+        for end in [RunLog::release, RunLog::leave] {
+            let mut recent = RecentLogs::default();
+            let read = log(1);
+            recent.note(&read);
+            end(&read);
+            recent.note(&read);
+            assert_eq!(Arc::strong_count(&read), 1);
+        }
     }
 
     #[test]
