@@ -368,7 +368,7 @@ mod tests {
 
     /// A journal whose reads take place on another thread, with a run that takes several pages.
     async fn filled(folder: &std::path::Path, run: &EntityRef) -> Journals {
-        let opened = SqliteJournal::open(&folder.join("journal.db"), Settings::default());
+        let opened = SqliteJournal::open(folder.join("journal.db"), Settings::default());
         let Opened { journal, .. } = opened.expect("a new file");
         let mut expected = Expected::None;
         for _ in 0..BATCHES {
