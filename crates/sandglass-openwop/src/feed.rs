@@ -57,11 +57,15 @@ impl Feeds {
                             let Some(entity) = &record.entity else { continue };
                             if is_run(entity) {
                                 breaches.observe(entity, &record);
-                                let log = lock(&logs).get(entity);
-                                log.iter().for_each(|log| log.notify());
-                                if matches!(record.event, RecordedEvent::RunStopped(_)) {
+                                let is_end = matches!(record.event, RecordedEvent::RunStopped(_));
+                                if let Some(log) = lock(&logs).get(entity) {
+                                    log.notify();
+                                    if is_end {
+                                        log.release();
+                                    }
+                                }
+                                if is_end {
                                     engine.contexts.forget(entity);
-                                    log.iter().for_each(|log| log.release());
                                     lock(&recent).remove(entity);
                                 }
                             }
@@ -104,6 +108,21 @@ impl Feeds {
 
     /// The log of `run` with all records so far, which is kept up to date while it is watched.
     pub(crate) async fn log(&self, run: &EntityRef) -> Result<Arc<RunLog>, ReadError> {
+        loop {
+            let log = self.enter(run);
+            match log.catch_up(&self.journals).await {
+                Err(ReadError::IdReused) => lock(&self.logs).discard(&log),
+                read => {
+                    read?;
+                    lock(&self.recent).note(&log);
+                    return Ok(log);
+                }
+            }
+        }
+    }
+
+    /// The log of `run`, as far as it was read.
+    fn enter(&self, run: &EntityRef) -> Arc<RunLog> {
         let (log, is_new) = lock(&self.logs).enter(run, &self.held);
         if is_new {
             // Before anything that may fail: a simultaneous request receives the same log.
@@ -113,9 +132,7 @@ impl Feeds {
         if !self.runtime.serves(Partition::of(run)) {
             log.leave();
         }
-        log.catch_up(&self.journals).await?;
-        lock(&self.recent).note(&log);
-        Ok(log)
+        log
     }
 }
 
@@ -144,6 +161,15 @@ impl Logs {
     /// Sends the readers of the runs for which `is_elsewhere` is true to other hosts.
     fn leave(&self, is_elsewhere: impl Fn(&EntityRef) -> bool) {
         self.all().filter(|log| is_elsewhere(&log.run)).for_each(|log| log.leave());
+    }
+
+    /// Forgets `log`, whose run was removed, and sends its readers to the run that has its id now.
+    fn discard(&mut self, log: &Arc<RunLog>) {
+        log.leave();
+        let is_known = |known: Arc<RunLog>| Arc::ptr_eq(&known, log);
+        if self.get(&log.run).is_some_and(is_known) {
+            self.by_run.remove(log.run.id());
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = Arc<RunLog>> {

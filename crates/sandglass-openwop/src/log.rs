@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sandglass_http::timer::within;
 use sandglass_journal::{Journals, PAGE_MAX_ENTRIES};
-use sandglass_model::{EntityRef, Position, WallTime};
+use sandglass_model::{EntityRef, Event, Position, WallTime};
 use tokio::sync::{Mutex, Notify, watch};
 
 use sandglass_workflow::definition::Definition;
@@ -28,6 +28,8 @@ pub(crate) enum ReadError {
     Record(#[from] Unreadable),
     #[error("the run's first record can't be read")]
     NoBeginning,
+    #[error("the run was removed while it was read, and its id is used again")]
+    IdReused,
     #[error("the definition {digest} of workflow `{workflow}` isn't in the journal")]
     NoDefinition { workflow: String, digest: String },
 }
@@ -80,6 +82,10 @@ impl Folded {
             let page = journals.read_entity(run.clone(), self.next, PAGE_MAX_ENTRIES).await?;
             let next = page.next;
             for record in page.into_records()? {
+                let is_first = self.next == Position(1);
+                if !is_first && matches!(record.event, Event::Created { .. }) {
+                    return Err(ReadError::IdReused);
+                }
                 for event in self.projection.apply(&record)? {
                     self.started_at.get_or_insert(record.at);
                     self.last_at = Some(record.at);
@@ -134,8 +140,8 @@ pub(crate) struct RunLog {
     reading: Mutex<Reading>,
     /// Changes when there is more.
     more: watch::Sender<Stage>,
-    /// Whether its run is over, or may be: it is for those who read it now.
-    released: AtomicBool,
+    /// Whether the run has ended, or may have: if so, the log is not kept for later readers.
+    is_released: AtomicBool,
     /// Notified after a record of the run.
     recorded: Arc<Notify>,
     held: Held,
@@ -197,7 +203,7 @@ impl RunLog {
             entries: RwLock::default(),
             reading: Mutex::default(),
             more: watch::Sender::new(Stage::Open),
-            released: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
             recorded: Arc::default(),
         }
     }
@@ -241,14 +247,14 @@ impl RunLog {
         self.notify();
     }
 
-    /// Notes that its run is over, or may be: it is not kept after those who read it now.
+    /// Marks the log as not to be kept for later readers, because the run has ended or may have.
     pub(crate) fn release(&self) {
-        self.released.store(true, Ordering::Release);
+        self.is_released.store(true, Ordering::Release);
     }
 
-    /// Whether it may be kept for those who will read it.
-    pub(crate) fn may_keep(&self) -> bool {
-        !self.released.load(Ordering::Acquire) && self.stage() == Stage::Open
+    /// Whether the log can be kept for later readers.
+    pub(crate) fn can_be_kept(&self) -> bool {
+        !self.is_released.load(Ordering::Acquire) && self.stage() == Stage::Open
     }
 
     /// Up to `most` events from number `from` on, and whether those are all that will be.
@@ -335,17 +341,24 @@ mod tests {
     use std::pin::pin;
     use std::task::Poll;
 
+    use sandglass_journal::conformance::created;
     use sandglass_journal::{
-        BATCH_MAX_RECORDS, Batch, Expected, Journal, Opened, Settings, SqliteJournal,
+        BATCH_MAX_RECORDS, Batch, Expected, Journal, MemoryJournal, Opened, Settings, SqliteJournal,
     };
-    use sandglass_model::{Action, Event, Limit, LimitBreached, Meter, Scope, Sequence};
+    use sandglass_model::{Action, Limit, LimitBreached, Meter, Scope, Sequence};
 
     use super::*;
 
-    /// Makes more than a few pages.
+    /// How many batches are appended: six pages.
     const BATCHES: usize = 20;
 
+    const EVENTS: u64 = (BATCHES * BATCH_MAX_RECORDS) as u64;
+
     const AT: WallTime = WallTime::from_millis(1_700_000_000_123);
+
+    fn run() -> EntityRef {
+        EntityRef::new(crate::RUN_TYPE, "1").expect("valid")
+    }
 
     fn breach() -> Event {
         Event::LimitBreached(Box::new(LimitBreached {
@@ -366,15 +379,15 @@ mod tests {
         }))
     }
 
-    /// A journal whose reads take place on another thread, with a run that takes several pages.
-    async fn filled(folder: &std::path::Path, run: &EntityRef) -> Journals {
+    /// A journal with a run of several pages. It reads on another thread, so a reader waits for each page.
+    async fn with_a_run(folder: &std::path::Path) -> Journals {
         let opened = SqliteJournal::open(folder.join("journal.db"), Settings::default());
         let Opened { journal, .. } = opened.expect("a new file");
         let mut expected = Expected::None;
         for _ in 0..BATCHES {
             // A breach does not advance the sequence.
             let records = vec![(Sequence(0), breach()); BATCH_MAX_RECORDS];
-            let batch = Batch::new(run.clone(), expected, AT, records);
+            let batch = Batch::new(run(), expected, AT, records);
             expected = Expected::At(journal.append(batch).await.expect("appended").last);
         }
         (Arc::new(journal) as Arc<dyn Journal>).into()
@@ -383,10 +396,8 @@ mod tests {
     #[tokio::test]
     async fn readers_that_are_dropped_after_each_page_lose_no_event() {
         let folder = tempfile::tempdir().expect("a folder");
-        let run: EntityRef = format!("{}/1", crate::RUN_TYPE).parse().expect("valid");
-        let journals = filled(folder.path(), &run).await;
-        let log = RunLog::new(run, Arc::default());
-        let more = log.watch();
+        let journals = with_a_run(folder.path()).await;
+        let log = RunLog::new(run(), Arc::default());
         let mut dropped = 0;
         loop {
             let mut reader = pin!(log.catch_up(&journals));
@@ -402,9 +413,29 @@ mod tests {
             }
         }
         assert!(dropped > 0, "no reader was dropped");
-        assert!(more.has_changed().expect("the log is there"), "the watcher was not told");
-        let sequences: Vec<_> = log.all().iter().map(|line| line.entry.sequence).collect();
-        let lost = (0..log.folded().await.events).find(|event| !sequences.contains(event));
-        assert_eq!((sequences.len(), lost), (BATCHES * BATCH_MAX_RECORDS, None));
+        let lines = log.all();
+        let sequences = lines.iter().map(|line| line.entry.sequence);
+        assert!(sequences.eq(0..EVENTS), "{} events", lines.len());
+    }
+
+    #[tokio::test]
+    async fn a_log_whose_run_was_removed_does_not_continue_with_the_next_run_of_its_id() {
+        let journal = Arc::new(MemoryJournal::new());
+        let journals: Journals = (Arc::clone(&journal) as Arc<dyn Journal>).into();
+        let begin = || {
+            let records = vec![(Sequence(0), created()), (Sequence(0), breach())];
+            journal.append(Batch::new(run(), Expected::None, AT, records))
+        };
+        let first = begin().await.expect("appended");
+        let log = RunLog::new(run(), Arc::default());
+        log.catch_up(&journals).await.expect("readable");
+        let removed = journal.prune(vec![(run(), first.last)]).await.expect("removed");
+        assert_eq!(removed, [2]);
+        begin().await.expect("appended");
+        for _ in 0..2 {
+            let read = log.catch_up(&journals).await;
+            assert!(matches!(read, Err(ReadError::IdReused)), "{read:?}");
+            assert_eq!(log.all().len(), 1);
+        }
     }
 }

@@ -21,11 +21,11 @@ const BYTES_MAX: usize = 64 << 20;
 pub(crate) struct RecentLogs(VecDeque<Arc<RunLog>>);
 
 impl RecentLogs {
-    /// Keeps `log`, which was just read, in place of older ones, if it is small enough and
-    /// [`RunLog::may_keep`].
+    /// Keeps `log`, which was just read, in place of an earlier one of its run and of older ones, if it is
+    /// small enough and [can be kept](RunLog::can_be_kept).
     pub(crate) fn note(&mut self, log: &Arc<RunLog>) {
         self.remove(&log.run);
-        if log.held_bytes() > BYTES_MAX || !log.may_keep() {
+        if log.held_bytes() > BYTES_MAX || !log.can_be_kept() {
             return;
         }
         self.0.push_back(Arc::clone(log));
@@ -34,13 +34,13 @@ impl RecentLogs {
         }
     }
 
-    /// Keeps the log of `run` no longer. If [`RunLog::may_keep`] is false for it by now, it is not kept
-    /// again.
+    /// Removes the log of `run`. A reader that has just read it can note it afterwards, so the caller first
+    /// makes sure that it cannot be kept.
     pub(crate) fn remove(&mut self, run: &EntityRef) {
         self.0.retain(|kept| kept.run != *run);
     }
 
-    /// Keeps no log of this partition any longer.
+    /// Removes the logs of this partition, as [`RecentLogs::remove`].
     pub(crate) fn remove_partition(&mut self, partition: Partition) {
         self.0.retain(|kept| Partition::of(&kept.run) != partition);
     }
