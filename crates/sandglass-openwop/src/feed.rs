@@ -66,14 +66,14 @@ impl Feeds {
                                 }
                                 if is_end {
                                     engine.contexts.forget(entity);
-                                    lock(&recent).remove(entity);
+                                    lock(&recent).sweep();
                                 }
                             }
                         }
                         Ok(Event::Unserved(partition)) => {
                             engine.contexts.forget_partition(partition);
                             lock(&logs).leave(|run| Partition::of(run) == partition);
-                            lock(&recent).remove_partition(partition);
+                            lock(&recent).sweep();
                         }
                         Ok(_) => {}
                         // The missed events may be about any run.
@@ -84,7 +84,7 @@ impl Feeds {
                                 log.notify();
                                 log.release();
                             });
-                            drop(mem::take(&mut *lock(&recent)));
+                            lock(&recent).sweep();
                         }
                     }
                 }
@@ -103,7 +103,7 @@ impl Feeds {
         let freed = mem::take(&mut *lock(&self.recent));
         // Without the lock, because this may be much.
         drop(freed);
-        is_below() || lock(&self.logs).is_read(run)
+        is_below() || lock(&self.logs).get(run).is_some()
     }
 
     /// The log of `run` with all records so far, which is kept up to date while it is watched.
@@ -154,10 +154,6 @@ impl Logs {
         self.by_run.get(run.id()).and_then(Weak::upgrade)
     }
 
-    fn is_read(&self, run: &EntityRef) -> bool {
-        self.by_run.get(run.id()).is_some_and(|log| log.strong_count() > 0)
-    }
-
     /// Sends the readers of the runs for which `is_elsewhere` is true to other hosts.
     fn leave(&self, is_elsewhere: impl Fn(&EntityRef) -> bool) {
         self.all().filter(|log| is_elsewhere(&log.run)).for_each(|log| log.leave());
@@ -166,10 +162,7 @@ impl Logs {
     /// Forgets `log`, whose run was removed, and sends its readers to the run that has its id now.
     fn discard(&mut self, log: &Arc<RunLog>) {
         log.leave();
-        let is_known = |known: Arc<RunLog>| Arc::ptr_eq(&known, log);
-        if self.get(&log.run).is_some_and(is_known) {
-            self.by_run.remove(log.run.id());
-        }
+        self.by_run.retain(|_, known| known.as_ptr() != Arc::as_ptr(log));
     }
 
     fn all(&self) -> impl Iterator<Item = Arc<RunLog>> {

@@ -6,8 +6,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sandglass_model::{EntityRef, Partition};
-
 use crate::log::RunLog;
 
 /// How many logs are kept.
@@ -24,7 +22,7 @@ impl RecentLogs {
     /// Keeps `log`, which was just read, in place of an earlier one of its run and of older ones, if it is
     /// small enough and [can be kept](RunLog::can_be_kept).
     pub(crate) fn note(&mut self, log: &Arc<RunLog>) {
-        self.remove(&log.run);
+        self.0.retain(|kept| kept.run != log.run);
         if log.held_bytes() > BYTES_MAX || !log.can_be_kept() {
             return;
         }
@@ -34,15 +32,9 @@ impl RecentLogs {
         }
     }
 
-    /// Removes the log of `run`. A reader that has just read it can note it afterwards, so the caller first
-    /// makes sure that it cannot be kept.
-    pub(crate) fn remove(&mut self, run: &EntityRef) {
-        self.0.retain(|kept| kept.run != *run);
-    }
-
-    /// Removes the logs of this partition, as [`RecentLogs::remove`].
-    pub(crate) fn remove_partition(&mut self, partition: Partition) {
-        self.0.retain(|kept| Partition::of(&kept.run) != partition);
+    /// Removes the logs that can no longer be kept.
+    pub(crate) fn sweep(&mut self) {
+        self.0.retain(|kept| kept.can_be_kept());
     }
 
     fn held_bytes(&self) -> usize {
@@ -87,6 +79,8 @@ mod tests {
             let read = log(1);
             recent.note(&read);
             end(&read);
+            recent.sweep();
+            assert_eq!(Arc::strong_count(&read), 1);
             recent.note(&read);
             assert_eq!(Arc::strong_count(&read), 1);
         }
