@@ -17,6 +17,7 @@ use crate::folder::{self, LeftOut};
 use crate::id::{ATTEMPTS_MAX, hex};
 use crate::log::ReadError;
 use crate::settings::{PackLimits, millis};
+use crate::sync::lock;
 use sandglass_workflow::definition::Definition;
 use sandglass_workflow::masks::Masks;
 use sandglass_workflow::node::{BUILTIN, is_orchestrator};
@@ -223,8 +224,7 @@ impl Library {
     ) -> Result<(), ActorError> {
         let digest = definition.digest.to_string();
         let recorded = (journals.index_of(run), digest.clone());
-        let lock = || self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock().contains(&recorded) {
+        if lock(&self.recorded).contains(&recorded) {
             return Ok(());
         }
         let entity = match journals.is_partitioned() {
@@ -244,7 +244,7 @@ impl Library {
             }
             Err(error) => return Err(error),
         }
-        lock().insert(recorded);
+        lock(&self.recorded).insert(recorded);
         Ok(())
     }
 

@@ -32,6 +32,7 @@ use super::runs::FORK;
 use super::{OpenWop, request};
 use crate::code::Code;
 use crate::id;
+use crate::sync::lock;
 
 /// The header of a forwarded request with the id of the run that it creates.
 const RUN: HeaderName = HeaderName::from_static("sandglass-run");
@@ -318,8 +319,7 @@ impl OpenWop {
     /// Warns once if another host has other definitions or packs.
     fn compare_libraries(&self, sender: HostId, theirs: Option<&HeaderValue>) {
         let Some(theirs) = theirs.filter(|theirs| **theirs != self.0.library) else { return };
-        let mut warned_of =
-            self.0.warned_of.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut warned_of = lock(&self.0.warned_of);
         if warned_of.get(&sender) != Some(theirs) {
             if warned_of.len() >= WARNED_OF_MAX {
                 // Most of them are hosts that have ended. The others are warned of again.

@@ -1,6 +1,6 @@
 //! The nodes of packs: their requests, their host functions, and what their responses mean.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sandglass_host::{
     Dispatch, DispatchDeadline, LogLevel, NodeAccess, NodeCall, NodeStatus, RecordingLimits,
@@ -14,6 +14,7 @@ use super::Executed;
 use crate::context::Context;
 use crate::handlers::Execution;
 use crate::library::PackNode;
+use crate::sync::lock;
 use sandglass_workflow::automaton::BUDGET_PARAM;
 use sandglass_workflow::definition::{Definition, Node};
 use sandglass_workflow::error::{ErrorCode, RunError};
@@ -189,17 +190,13 @@ impl Reach {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Written> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn events(&self) -> Vec<RunEvent> {
-        std::mem::take(&mut self.lock().events)
+        std::mem::take(&mut lock(&self.written).events)
     }
 
     /// Adds an event of the node, unless all of them are too large.
     fn note(&self, payload: Payload) -> NodeStatus {
-        let mut written = self.lock();
+        let mut written = lock(&self.written);
         let bytes = written.bytes.saturating_add(payload.json_size()).saturating_add(64);
         if bytes > WRITTEN_MAX_BYTES {
             return NodeStatus::CapabilityBreach;
@@ -216,7 +213,7 @@ impl NodeAccess for Reach {
     fn channel_read(&self, name: &str) -> Option<Value> {
         let channel = self.definition.channels.get(name)?;
         let may = channel.readers.allows(&self.node, &self.type_id);
-        if may { self.lock().state.channels.get(name).cloned() } else { None }
+        if may { lock(&self.written).state.channels.get(name).cloned() } else { None }
     }
 
     fn channel_write(&self, name: &str, value: Value) -> NodeStatus {
@@ -233,7 +230,7 @@ impl NodeAccess for Reach {
     }
 
     fn variable_get(&self, key: &str) -> Option<Value> {
-        self.lock().state.variables.get(key).cloned()
+        lock(&self.written).state.variables.get(key).cloned()
     }
 
     fn variable_set(&self, key: &str, value: Value) -> NodeStatus {
@@ -254,7 +251,7 @@ impl NodeAccess for Reach {
 
     fn interrupt(&self, payload: &Value) -> Option<Value> {
         let key = payload.get("key").and_then(Value::as_str)?;
-        self.lock().state.resolved.get(&(self.node.clone(), key.to_owned())).cloned()
+        lock(&self.written).state.resolved.get(&(self.node.clone(), key.to_owned())).cloned()
     }
 
     fn log(&self, level: LogLevel, message: &str) {
