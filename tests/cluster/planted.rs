@@ -402,6 +402,10 @@ fn a_request_that_fails_in_a_planned_move_is_found() {
     assert!(found.iter().all(|violation| violation.kind == Kind::FailedInMove));
     find(&mut observed, "no").tries[0].answer = refused("not_taken");
     assert_eq!(failed_in_moves(&observed).len(), 2, "the entity refused it");
+    observed.faults.push(fault(96, 200));
+    assert_eq!(failed_in_moves(&observed).len(), 2, "both had failed before the kill");
+    observed.faults[1].begun = at(95);
+    assert_eq!(failed_in_moves(&observed).len(), 1, "one was in flight when the kill began");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::time::Duration;
 use sandglass_model::{Decision, DispatchId, Event, OutcomeKind, TransitionCause, WallTime};
 use serde_json::Value;
 
-use crate::history::{Answer, Effect, Happened, Kind, Life, Observed, Request, Violation, What};
+use crate::history::{
+    Answer, Effect, Happened, Kind, Life, Observed, Request, Try, Violation, What,
+};
 use crate::{handlers, requests, timers};
 
 /// How much later than its host's lease an effect may begin.
@@ -199,10 +201,15 @@ pub(crate) fn count(observed: &Observed) -> BTreeMap<String, u64> {
 }
 
 /// Requests that failed while an operator moved entities: everything but an answer, and refusals by the
-/// entity itself.
+/// entity itself. One that was still in flight when another fault began may have failed by that fault.
 pub(crate) fn failed_in_moves(observed: &Observed) -> Vec<Violation> {
-    let moves: Vec<&Happened> = observed.faults.iter().filter(|one| one.is_planned).collect();
-    let is_within = |at: WallTime| moves.iter().find(|one| one.begun <= at && at <= one.ended);
+    let (moves, others): (Vec<&Happened>, Vec<&Happened>) =
+        observed.faults.iter().partition(|one| one.is_planned);
+    let move_of = |one: &Try| {
+        let is_explained = others.iter().any(|it| one.sent <= it.begun && it.begun <= one.finished);
+        let during = moves.iter().find(|it| it.begun <= one.sent && one.sent <= it.ended);
+        during.filter(|_| !is_explained)
+    };
     let mut failed = Vec::new();
     for request in &observed.requests {
         for one in &request.tries {
@@ -211,9 +218,10 @@ pub(crate) fn failed_in_moves(observed: &Observed) -> Vec<Violation> {
                 Answer::Unknown(_) | Answer::Undocumented(_) | Answer::NotSent => true,
                 Answer::Refused(_) => one.answer.is_passing(),
             };
-            if let (true, Some(during)) = (is_wrong, is_within(one.sent)) {
+            if let (true, Some(during)) = (is_wrong, move_of(one)) {
                 let what = format!("{} by host {}: {:?}", request.token, one.host, one.answer);
-                let what = format!("{what}, during {}", during.what);
+                let what = format!("{what}, from {} to {}", one.sent, one.finished);
+                let what = format!("{what}, during {} from {}", during.what, during.begun);
                 failed.push(Violation::new(Kind::FailedInMove, what));
             }
         }
