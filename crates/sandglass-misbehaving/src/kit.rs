@@ -244,6 +244,7 @@ fn polls() -> Vec<Member> {
 fn outside() -> Vec<Member> {
     let piece = "sandglass:integration/http.[method]incoming-response.read";
     let read = "wasi:io/streams.[method]input-stream.blocking-read";
+    // Between two reads, such a component is in its own code.
     vec![
         member(
             "slow-drip HTTP body",
@@ -254,13 +255,13 @@ fn outside() -> Vec<Member> {
         member(
             "slow-drip HTTP body, in pieces",
             "is a component that reads such a body piece by piece",
-            component("download", Ending::timed_out_in([piece])).config("url", PEER_URL),
+            component("download", Ending::timed_out_in([piece, GUEST])).config("url", PEER_URL),
         )
         .with(Peer::Drips),
         member(
             "slow-drip HTTP body, by wasi:http",
             "is a component that reads such a body by wasi:http",
-            component("wasi_get", Ending::timed_out_in([read])).config("url", PEER_URL),
+            component("wasi_get", Ending::timed_out_in([read, GUEST])).config("url", PEER_URL),
         )
         .with(Peer::Drips),
         member(
