@@ -70,7 +70,8 @@ impl World {
         let patience = if settled { PATIENCE_SETTLED } else { PATIENCE };
         let sent = self.clock.wall();
         let reply = http::exchange(&self.addresses[host], &line, &key, &body, patience);
-        Try { host, sent, finished: self.clock.wall(), answer: Answer::of(reply) }
+        let finished = self.clock.wall();
+        Try { host, waits: settled, sent, finished, answer: Answer::of(reply) }
     }
 }
 

@@ -101,6 +101,8 @@ pub(crate) enum What {
 #[derive(Clone, Debug)]
 pub(crate) struct Try {
     pub(crate) host: usize,
+    /// Whether the response waits until all handlers have ended.
+    pub(crate) waits: bool,
     pub(crate) sent: WallTime,
     pub(crate) finished: WallTime,
     pub(crate) answer: Answer,

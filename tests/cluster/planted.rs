@@ -83,6 +83,7 @@ fn request(token: &str, entity: &str, what: What, tries: &[(i64, i64, Answer)]) 
     let tries = tries.iter().cloned();
     let tries = tries.map(|(sent, finished, answer)| Try {
         host: 1,
+        waits: false,
         sent: at(sent),
         finished: at(finished),
         answer,
@@ -402,10 +403,32 @@ fn a_request_that_fails_in_a_planned_move_is_found() {
     assert!(found.iter().all(|violation| violation.kind == Kind::FailedInMove));
     find(&mut observed, "no").tries[0].answer = refused("not_taken");
     assert_eq!(failed_in_moves(&observed).len(), 2, "the entity refused it");
-    observed.faults.push(fault(96, 200));
-    assert_eq!(failed_in_moves(&observed).len(), 2, "both had failed before the kill");
-    observed.faults[1].begun = at(95);
-    assert_eq!(failed_in_moves(&observed).len(), 1, "one was in flight when the kill began");
+}
+
+#[test]
+fn a_move_is_not_blamed_for_a_request_that_another_fault_may_have_failed() {
+    // It was sent at 90 ms.
+    let blames = |planned: (i64, i64), other: Happened, waits: bool| {
+        let mut observed = right();
+        observed.requests.retain(|request| request.token == "lost");
+        let lost = &mut observed.requests[0].tries[0];
+        (lost.waits, lost.finished) = (waits, at(5_000));
+        let planned = Happened { is_planned: true, ..fault(planned.0, planned.1) };
+        observed.faults = vec![planned, other];
+        !failed_in_moves(&observed).is_empty()
+    };
+    for waits in [false, true] {
+        for planned in [(35, 94), (94, 200)] {
+            assert!(blames(planned, fault(10, 89), waits), "it was over before the request");
+            assert!(blames(planned, fault(5_001, 6_000), waits), "the request had failed before");
+            assert!(blames(planned, Happened { is_planned: true, ..fault(300, 400) }, waits));
+            assert!(!blames(planned, fault(300, 400), waits));
+            assert!(!blames(planned, fault(10, 90), waits));
+        }
+        assert!(!blames((5_001, 6_000), fault(10, 89), waits), "no move");
+    }
+    assert!(!blames((35, 94), fault(3_000, 4_000), true), "handlers take a while");
+    assert!(blames((35, 94), fault(3_000, 4_000), false), "it took too long before that");
 }
 
 #[test]

@@ -16,6 +16,10 @@ pub(crate) const EFFECT_GRACE: Duration = Duration::from_secs(1);
 /// How long after the end of a fault its consequences may be recorded.
 pub(crate) const CONSEQUENCES_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long a request may take during a planned move if it does not wait for handlers. The goal is shorter;
+/// this is for any machine.
+const ACCEPTED_IN_MOVE: Duration = Duration::from_secs(2);
+
 /// The rules of the specs, which decide what is right.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
@@ -201,14 +205,18 @@ pub(crate) fn count(observed: &Observed) -> BTreeMap<String, u64> {
 }
 
 /// Requests that failed while an operator moved entities: everything but an answer, and refusals by the
-/// entity itself. One that was still in flight when another fault began may have failed by that fault.
+/// entity itself. A try that was in flight during an unplanned fault, too, does not count, because that fault
+/// may have failed it, unless the try had taken too long before that.
 pub(crate) fn failed_in_moves(observed: &Observed) -> Vec<Violation> {
-    let (moves, others): (Vec<&Happened>, Vec<&Happened>) =
+    let (moves, unplanned): (Vec<&Happened>, Vec<&Happened>) =
         observed.faults.iter().partition(|one| one.is_planned);
     let move_of = |one: &Try| {
-        let is_explained = others.iter().any(|it| one.sent <= it.begun && it.begun <= one.finished);
-        let during = moves.iter().find(|it| it.begun <= one.sent && one.sent <= it.ended);
-        during.filter(|_| !is_explained)
+        let late = one.sent.after(ACCEPTED_IN_MOVE);
+        let due = if one.waits { one.finished } else { one.finished.min(late) };
+        let is_during =
+            |until: WallTime, fault: &Happened| one.sent <= fault.ended && fault.begun <= until;
+        let is_explained = unplanned.iter().any(|fault| is_during(due, fault));
+        moves.iter().find(|fault| is_during(one.finished, fault)).filter(|_| !is_explained)
     };
     let mut failed = Vec::new();
     for request in &observed.requests {
@@ -219,9 +227,15 @@ pub(crate) fn failed_in_moves(observed: &Observed) -> Vec<Violation> {
                 Answer::Refused(_) => one.answer.is_passing(),
             };
             if let (true, Some(during)) = (is_wrong, move_of(one)) {
-                let what = format!("{} by host {}: {:?}", request.token, one.host, one.answer);
-                let what = format!("{what}, from {} to {}", one.sent, one.finished);
-                let what = format!("{what}, during {} from {}", during.what, during.begun);
+                let waits = if one.waits { "waits for handlers, " } else { "" };
+                let what = format!(
+                    "{}; the try at {} {waits}failed at {}, during {}, which began at {}",
+                    describe(request),
+                    one.sent,
+                    one.finished,
+                    during.what,
+                    during.begun
+                );
                 failed.push(Violation::new(Kind::FailedInMove, what));
             }
         }

@@ -244,7 +244,6 @@ fn polls() -> Vec<Member> {
 fn outside() -> Vec<Member> {
     let piece = "sandglass:integration/http.[method]incoming-response.read";
     let read = "wasi:io/streams.[method]input-stream.blocking-read";
-    // Between two reads, such a component is in its own code.
     vec![
         member(
             "slow-drip HTTP body",
@@ -252,6 +251,7 @@ fn outside() -> Vec<Member> {
             killed(built!("slow_http"), [HTTP]).config("url", PEER_URL),
         )
         .with(Peer::Drips),
+        // A component that reads in a loop is in its own code between two reads.
         member(
             "slow-drip HTTP body, in pieces",
             "is a component that reads such a body piece by piece",
