@@ -55,23 +55,22 @@ impl World {
     }
 
     /// Sends a request to a host once.
-    pub(crate) fn send(&self, host: usize, request: &Request, settled: bool) -> Try {
-        let Request { token, entity, what, has_key, .. } = request;
+    pub(crate) fn send(&self, host: usize, request: &Request) -> Try {
+        let Request { token, entity, what, has_key, waits, .. } = request;
         let (line, body) = match what {
             What::Create => (format!("POST /v1/entities/{entity}"), Value::Null),
             What::Look => (format!("GET /v1/entities/{entity}"), Value::Null),
             What::Act(action) => {
-                let wait = if settled { "?wait=settled&timeout=20s" } else { "" };
+                let wait = if *waits { "?wait=settled&timeout=20s" } else { "" };
                 let line = format!("POST /v1/entities/{entity}/actions/{action}{wait}");
                 (line, json!({"params": {"token": token}}))
             }
         };
         let key = if *has_key { format!("idempotency-key: {token}\r\n") } else { String::new() };
-        let patience = if settled { PATIENCE_SETTLED } else { PATIENCE };
+        let patience = if *waits { PATIENCE_SETTLED } else { PATIENCE };
         let sent = self.clock.wall();
         let reply = http::exchange(&self.addresses[host], &line, &key, &body, patience);
-        let finished = self.clock.wall();
-        Try { host, waits: settled, sent, finished, answer: Answer::of(reply) }
+        Try { host, sent, finished: self.clock.wall(), answer: Answer::of(reply) }
     }
 }
 
@@ -115,8 +114,8 @@ impl<'a> Client<'a> {
         let entity = self.name("Job");
         if self.create(&entity) {
             let action = if self.random.below(2) == 0 { "Begin" } else { "BeginSurely" };
-            let settled = self.random.below(3) == 0;
-            self.act(&entity, action, settled);
+            let waits = self.random.below(3) == 0;
+            self.act(&entity, action, waits);
         }
     }
 
@@ -129,35 +128,37 @@ impl<'a> Client<'a> {
 
     fn look(&mut self) {
         let entity = shared(self.random.below(SHARED));
-        let request = self.request(&entity, What::Look, false);
-        self.once(request, false);
+        let request = self.request(&entity, What::Look);
+        self.once(request);
     }
 
     /// Whether the entity exists then.
     fn create(&mut self, entity: &str) -> bool {
-        let request = self.request(entity, What::Create, false);
-        self.once(request, false)
+        let request = self.request(entity, What::Create);
+        self.once(request)
     }
 
-    fn act(&mut self, entity: &str, action: &'static str, settled: bool) {
+    fn act(&mut self, entity: &str, action: &'static str, waits: bool) {
         let has_key = self.world.has_keys && self.random.below(2) == 0;
-        let request = self.request(entity, What::Act(action), has_key);
+        let request = self.request(entity, What::Act(action));
+        let request = Request { has_key, waits, ..request };
         if has_key {
-            self.until_acknowledged(request, settled);
+            self.until_acknowledged(request);
         } else {
-            self.once(request, settled);
+            self.once(request);
         }
     }
 
-    fn request(&mut self, entity: &str, what: What, has_key: bool) -> Request {
+    fn request(&mut self, entity: &str, what: What) -> Request {
         self.sent += 1;
         let token = format!("{}-{}", self.name, self.sent);
-        Request { token, entity: entity.to_owned(), what, has_key, tries: Vec::new() }
+        let (has_key, waits) = (false, false);
+        Request { token, entity: entity.to_owned(), what, has_key, waits, tries: Vec::new() }
     }
 
     /// Sends it once, and returns whether it was done.
-    fn once(&mut self, mut request: Request, settled: bool) -> bool {
-        let one = self.send(&request, settled);
+    fn once(&mut self, mut request: Request) -> bool {
+        let one = self.send(&request);
         let is_done = one.answer.is_done();
         request.tries.push(one);
         self.world.add(request);
@@ -165,10 +166,10 @@ impl<'a> Client<'a> {
     }
 
     /// Sends it until it is acknowledged.
-    fn until_acknowledged(&mut self, mut request: Request, settled: bool) {
+    fn until_acknowledged(&mut self, mut request: Request) {
         let late = self.world.clock.wall().after(REPEATS_FOR);
         loop {
-            let one = self.send(&request, settled);
+            let one = self.send(&request);
             let may_succeed = matches!(one.answer, Answer::Unknown(_)) || one.answer.is_passing();
             request.tries.push(one);
             if !may_succeed || self.world.clock.wall() > late {
@@ -179,9 +180,9 @@ impl<'a> Client<'a> {
         self.world.add(request);
     }
 
-    fn send(&mut self, request: &Request, settled: bool) -> Try {
+    fn send(&mut self, request: &Request) -> Try {
         let host = self.choose();
-        let one = self.world.send(host, request, settled);
+        let one = self.world.send(host, request);
         let is_bad = match &one.answer {
             Answer::NotSent => true,
             Answer::Unknown(code) => code == "broken" || code == "shutting_down",

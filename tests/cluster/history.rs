@@ -101,8 +101,6 @@ pub(crate) enum What {
 #[derive(Clone, Debug)]
 pub(crate) struct Try {
     pub(crate) host: usize,
-    /// Whether the response waits until all handlers have ended.
-    pub(crate) waits: bool,
     pub(crate) sent: WallTime,
     pub(crate) finished: WallTime,
     pub(crate) answer: Answer,
@@ -117,6 +115,8 @@ pub(crate) struct Request {
     pub(crate) what: What,
     /// Whether it had an `Idempotency-Key`, and was sent until it was acknowledged.
     pub(crate) has_key: bool,
+    /// Whether its response waits until all handlers have ended.
+    pub(crate) waits: bool,
     pub(crate) tries: Vec<Try>,
 }
 

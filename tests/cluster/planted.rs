@@ -83,7 +83,6 @@ fn request(token: &str, entity: &str, what: What, tries: &[(i64, i64, Answer)]) 
     let tries = tries.iter().cloned();
     let tries = tries.map(|(sent, finished, answer)| Try {
         host: 1,
-        waits: false,
         sent: at(sent),
         finished: at(finished),
         answer,
@@ -93,6 +92,7 @@ fn request(token: &str, entity: &str, what: What, tries: &[(i64, i64, Answer)]) 
         entity: entity.to_owned(),
         what,
         has_key: false,
+        waits: false,
         tries: tries.collect(),
     }
 }
@@ -411,8 +411,8 @@ fn a_move_is_not_blamed_for_a_request_that_another_fault_may_have_failed() {
     let blames = |planned: (i64, i64), other: Happened, waits: bool| {
         let mut observed = right();
         observed.requests.retain(|request| request.token == "lost");
-        let lost = &mut observed.requests[0].tries[0];
-        (lost.waits, lost.finished) = (waits, at(5_000));
+        let lost = &mut observed.requests[0];
+        (lost.waits, lost.tries[0].finished) = (waits, at(5_000));
         let planned = Happened { is_planned: true, ..fault(planned.0, planned.1) };
         observed.faults = vec![planned, other];
         !failed_in_moves(&observed).is_empty()

@@ -66,9 +66,10 @@ impl Probes {
     fn send(&self, world: &World, host: usize, partition: usize, what: What) -> Option<Duration> {
         let token = format!("probe-{}", self.sent.fetch_add(1, Ordering::Relaxed));
         let entity = self.entities[partition].clone();
-        let mut request = Request { token, entity, what, has_key: false, tries: Vec::new() };
+        let (has_key, waits) = (false, false);
+        let mut request = Request { token, entity, what, has_key, waits, tries: Vec::new() };
         let begun = world.clock.now();
-        let one = world.send(host, &request, false);
+        let one = world.send(host, &request);
         let took = world.clock.now().since(begun);
         let is_done = one.answer.is_done();
         request.tries.push(one);

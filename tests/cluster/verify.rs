@@ -210,9 +210,9 @@ pub(crate) fn count(observed: &Observed) -> BTreeMap<String, u64> {
 pub(crate) fn failed_in_moves(observed: &Observed) -> Vec<Violation> {
     let (moves, unplanned): (Vec<&Happened>, Vec<&Happened>) =
         observed.faults.iter().partition(|one| one.is_planned);
-    let move_of = |one: &Try| {
+    let move_of = |request: &Request, one: &Try| {
         let late = one.sent.after(ACCEPTED_IN_MOVE);
-        let due = if one.waits { one.finished } else { one.finished.min(late) };
+        let due = if request.waits { one.finished } else { one.finished.min(late) };
         let is_during =
             |until: WallTime, fault: &Happened| one.sent <= fault.ended && fault.begun <= until;
         let is_explained = unplanned.iter().any(|fault| is_during(due, fault));
@@ -226,15 +226,11 @@ pub(crate) fn failed_in_moves(observed: &Observed) -> Vec<Violation> {
                 Answer::Unknown(_) | Answer::Undocumented(_) | Answer::NotSent => true,
                 Answer::Refused(_) => one.answer.is_passing(),
             };
-            if let (true, Some(during)) = (is_wrong, move_of(one)) {
-                let waits = if one.waits { "waits for handlers, " } else { "" };
+            if let (true, Some(during)) = (is_wrong, move_of(request, one)) {
+                let (request, sent, failed_at) = (describe(request), one.sent, one.finished);
+                let Happened { what, begun, .. } = during;
                 let what = format!(
-                    "{}; the try at {} {waits}failed at {}, during {}, which began at {}",
-                    describe(request),
-                    one.sent,
-                    one.finished,
-                    during.what,
-                    during.begun
+                    "{request}; the try at {sent} failed at {failed_at}, during {what}, which began at {begun}"
                 );
                 failed.push(Violation::new(Kind::FailedInMove, what));
             }
@@ -245,8 +241,9 @@ pub(crate) fn failed_in_moves(observed: &Observed) -> Vec<Violation> {
 
 /// For messages.
 pub(crate) fn describe(request: &Request) -> String {
-    let Request { token, entity, what, has_key, tries } = request;
+    let Request { token, entity, what, has_key, waits, tries } = request;
     let key = if *has_key { ", with a key" } else { "" };
+    let waits = if *waits { ", waits for handlers" } else { "" };
     let tries: Vec<String> = tries
         .iter()
         .map(|one| format!("host {} at {}: {:?}", one.host, one.sent, one.answer))
@@ -256,7 +253,7 @@ pub(crate) fn describe(request: &Request) -> String {
         What::Look => "read",
         What::Act(action) => action,
     };
-    format!("{token} ({what} {entity}{key}): {}", tries.join("; "))
+    format!("{token} ({what} {entity}{key}{waits}): {}", tries.join("; "))
 }
 
 impl std::fmt::Display for Life {
